@@ -1,4 +1,4 @@
-//! The crate graph: who may use whom, read from `cargo metadata`.
+//! Crate graph: the permitted dependencies, compared with `cargo metadata`.
 //!
 //! Invariant: [`HOUSE`] is the only statement of the graph. A crate that is not in it, an edge
 //! that is not in it, and a path dependency that leaves the workspace are all faults. Tests may
@@ -16,7 +16,7 @@ use crate::licences;
 use crate::purity;
 use crate::tree;
 
-/// A crate's place in the house.
+/// A crate's place in the graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// The package's name without `weft-`.
@@ -30,7 +30,7 @@ pub struct Room {
     pub sans_io: bool,
 }
 
-/// The house, from the bottom up.
+/// The graph, from the lowest layer up.
 pub const HOUSE: [Room; 34] = [
     room("units", 0, &[], "forbid").sans_io(),
     room("degen", 1, &["units"], "deny"),
@@ -108,7 +108,7 @@ impl Room {
     }
 }
 
-/// The room of a package.
+/// The entry of a package.
 pub fn find_room(package: &str) -> Option<&'static Room> {
     let name = package.strip_prefix("weft-").unwrap_or(package);
     HOUSE.iter().find(|room| room.name == name)

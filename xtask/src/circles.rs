@@ -1,4 +1,4 @@
-//! Circles of files: modules of a crate that import each other, directly or through others.
+//! Import cycles: modules of a crate that import each other, directly or through others.
 //!
 //! Imports inside a crate run one way, as those between crates do. A handful of files that belong
 //! together may form a circle; more than [`LARGEST`] of them are one file in pieces.
@@ -22,7 +22,7 @@ const LARGEST: usize = 6;
 /// Circles that are larger, by crate and size, to be broken.
 const KNOWN: [(&str, usize); 0] = [];
 
-/// Modules whose circle is by nature: the C ABI of verbs, whose objects name each other.
+/// Modules whose cycle is inherent: the C ABI of verbs, whose objects name each other.
 const BY_NATURE: [(&str, &str); 1] = [("preload", "ibv")];
 
 /// The modules of a crate, each with its file and what it imports.

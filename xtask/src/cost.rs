@@ -1,4 +1,4 @@
-//! What Shuttle's core costs: instructions for each packet, counted by callgrind, without sockets.
+//! Cost of Shuttle's core: instructions per packet, counted by callgrind, without sockets.
 //!
 //! `crates/shuttle/examples/cost.rs` is what runs. Callgrind's CPU has AES-NI, PCLMULQDQ and SSE4.2
 //! but neither VAES nor AVX-512, so ciphers and checksums cost more instructions here than on
@@ -22,7 +22,7 @@ const HEAD: &str = "\
 | | side | instructions | sending | an arrival | arrivals | runs told | in flight | kept |
 |---|---|---:|---:|---:|---:|---:|---:|---:|";
 
-/// A run of the program.
+/// A run of the example, with its limits.
 struct CostRow {
     about: &'static str,
     words: &'static str,
@@ -43,7 +43,7 @@ const ROWS: [CostRow; 7] = [
     row("ping-pong, crc32c", "pingpong crc32c 100 500", None),
 ];
 
-/// More and more in flight: what a packet costs must not follow that.
+/// Growing numbers of packets in flight: the cost of a packet must not grow with them.
 const FAR: [CostRow; 4] = [
     row("1 Gbit/s x 7 ms, 1 % lost", "stream none 1472 1 7000 10 5000 20000", Some(LIMIT)),
     row("2 Gbit/s x 70 ms, 1 % lost", "stream none 1472 2 70000 10 36000 20000", None),
@@ -83,7 +83,7 @@ fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the program under callgrind; gives what it said.
+/// Runs the example under callgrind; returns its output.
 fn count(program: &Path, words: &str, out: &Path) -> Result<String> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--quiet", "--compress-strings=no", "--compress-pos=no"]);

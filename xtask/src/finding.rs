@@ -1,4 +1,4 @@
-//! What a chore found wrong, and where.
+//! Findings of a chore, with file and line.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ pub struct Finding {
     pub path: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong and what would be right.
+    /// The fault, and what is expected.
     pub message: String,
 }
 

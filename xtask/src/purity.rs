@@ -1,5 +1,5 @@
-//! What the sources may name: no sockets, threads or clock in the protocol crates, unsafe code only
-//! in the files that exist for it, and no panic in what is loaded into the processes of others.
+//! Forbidden names: no sockets, threads or clock in the protocol crates, unsafe code only in listed
+//! files, and no panic in libraries that are loaded into other processes.
 //!
 //! Unit tests may use threads and time; unsafe code is counted everywhere.
 
@@ -26,7 +26,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
     ("perf", &["src/verbs/"]),
 ];
 
-/// What a crate below `host` gets from its caller instead.
+/// Names that a crate below `host` must not use: its caller passes them in.
 const OUTSIDE: [&str; 7] =
     ["std::net", "std::thread", "std::fs", "std::process", "std::os", "Instant::now", "SystemTime"];
 
@@ -56,7 +56,7 @@ const GUESTS: [&str; 22] = [
     "sockets",
 ];
 
-/// What their roots say of panics; tests may.
+/// Lint attributes of their roots against panics; tests may panic.
 const NO_PANIC: &str =
     "deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)";
 

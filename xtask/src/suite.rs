@@ -40,9 +40,9 @@ const LONG: [&str; 12] = [
     "weft-interop/faults",
     "weft-interop/shell",
 ];
-/// What a test writes to stderr in place of running.
+/// Text on stderr of a test that is skipped.
 const SKIPPED: &str = "SKIPPED";
-/// What a measurement writes that could not be made.
+/// Text on stderr of a measurement that could not be made.
 const UNFIT: &str = "this machine did not keep up";
 /// The word for the unit tests of libraries and programs alone.
 const QUICK: &str = "quick";
@@ -52,9 +52,9 @@ const QUICK: &str = "quick";
 struct Binary {
     /// Package and target: `weft-host/cm`.
     name: String,
-    /// It holds the unit tests of a library or program.
+    /// Whether it holds the unit tests of a library or binary.
     is_product: bool,
-    /// Where it is run.
+    /// Working directory.
     directory: PathBuf,
     executable: PathBuf,
 }
@@ -142,7 +142,7 @@ fn binary(message: &Value) -> Option<Binary> {
     Some(Binary { name: format!("{package}/{target}"), is_product, directory, executable })
 }
 
-/// Where a binary comes in the order.
+/// Sort key of the order of starts.
 fn rank(name: &str) -> usize {
     LONG.iter().position(|long| *long == name).unwrap_or(LONG.len())
 }
@@ -232,8 +232,7 @@ fn measure(binary: &Binary, logs: &Path) -> Result<Option<Finding>> {
     Ok(None)
 }
 
-/// What others used of the machine during a run. What has not kept up lacked a CPU, whoever
-/// had it.
+/// Load by others during a run. A test that has not kept up lacked a CPU, whoever had it.
 fn load_during(before: Load, run: &FinishedBinary) -> Result<f64> {
     let load = Load::now()?.of_others_since(before);
     Ok(if run.text.contains(UNFIT) { load.max(1.0) } else { load })
@@ -254,7 +253,7 @@ fn failed_tests(text: &str) -> Vec<String> {
     text.lines().filter_map(name).collect()
 }
 
-/// What is said of a binary that has ended.
+/// Line printed for a binary that has ended.
 fn account(name: &str, took: Duration, succeeded: bool, text: &str) -> String {
     let mut said = format!("{:7.1} s  {name}: ", took.as_secs_f32());
     if !succeeded {
@@ -274,7 +273,7 @@ fn documentation(root: &Path) -> Result<Option<Finding>> {
     Ok((!status.success()).then(|| Finding::new(root, 1, "an example does not hold".to_owned())))
 }
 
-/// For how long tests took, which nothing depends on.
+/// Clock for the printed durations only.
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()

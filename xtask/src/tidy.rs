@@ -1,4 +1,4 @@
-//! The style of the text, as a test.
+//! Style checks of all text files.
 //!
 //! Every rule looks at one file and needs nothing else, but for links, names of tests and of types,
 //! and fuzz targets, which need the tree.

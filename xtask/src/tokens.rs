@@ -14,7 +14,7 @@ const ITEMS: [&str; 12] = [
 /// One word, `::`, or a mark of one character.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeToken {
-    /// What stands there.
+    /// Text of the token.
     pub text: String,
     /// Its line, from 1.
     pub line: usize,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// What tools produced, most of it directories. `.git` goes without saying.
+/// Names of generated files and directories, and `.git`.
 const GENERATED: [&str; 6] = [".git", "target", "corpus", "seeds", "artifacts", "node_modules"];
 
 /// A text file of the project.

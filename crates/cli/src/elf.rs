@@ -1,4 +1,4 @@
-//! As much of ELF as tells whether a program can be intercepted, and what it must be linked with.
+//! ELF, as far as needed to tell whether a program can be intercepted and what it is linked with.
 //!
 //! Only files of this machine's own kind are read past their first bytes; nothing is trusted, a
 //! file that does not add up is an error.
@@ -16,18 +16,18 @@ use object::elf::{
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{ReadCache, Result, StringTable};
 
-/// What an ELF file asks of the dynamic linker.
+/// Requirements of an ELF file on the dynamic linker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elf {
     /// The program interpreter; none for a static program and for a library.
     pub interpreter: Option<Vec<u8>>,
     /// The names of the libraries it needs.
     pub needed: Vec<Vec<u8>>,
-    /// It was built by Go.
+    /// Whether it was built by Go.
     pub go: bool,
 }
 
-/// What a file turned out to be.
+/// Kind of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BinaryKind {
     /// An ELF file for this machine.

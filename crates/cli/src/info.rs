@@ -1,4 +1,4 @@
-//! `weft info`: what each device does for its programs, and who does it.
+//! `weft info`: the functions of each device, and who does them.
 //!
 //! The layers state it themselves ([`weft_host::capability`]); this only sets it out, for the
 //! devices that `WEFT_DEVICES` leaves.
@@ -21,7 +21,7 @@ struct Layer<'a> {
     components: BTreeMap<&'static str, LayerFunction>,
 }
 
-/// Who does something.
+/// Function and who does it.
 #[derive(Serialize)]
 struct LayerFunction {
     by: &'static str,
@@ -29,7 +29,7 @@ struct LayerFunction {
     how: &'static str,
 }
 
-/// Says it on stdout.
+/// Prints all layers on stdout.
 ///
 /// # Errors
 /// Stdout cannot be written.

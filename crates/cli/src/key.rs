@@ -10,10 +10,10 @@ use weft_net::secrecy::{Key, new_key, read_key, read_key_file};
 
 use crate::args::KeyCommand;
 
-/// Who may do what with a key file.
+/// Mode of a key file: only its owner may read and write it.
 const MODE: u32 = 0o600;
 
-/// Does what `weft key` was asked for.
+/// Runs `weft key`.
 pub fn key(command: &KeyCommand) -> Result<()> {
     match command {
         KeyCommand::New { file: None } => print(&new_key().to_text()),

@@ -1,4 +1,4 @@
-//! Where the libraries are that go into programs.
+//! Paths of the preloaded libraries.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::elf::{self, BinaryKind};
 
-/// What gives programs devices.
+/// Library with the verbs devices.
 pub const VERBS: &str = "libweft.so";
-/// What carries their sockets.
+/// Library that carries sockets by SDP.
 pub const SOCKETS: &str = "libweft_sockets.so";
 
 /// The library `name`, as an absolute path: `given` if there is one, else the first that lies

@@ -1,4 +1,5 @@
-//! The `weft` command: runs a program with Weft in it, or with a WAN before it, or simulates one.
+//! The `weft` command: runs programs over Weft (`run`), over an emulated WAN (`wan`), or in
+//! simulation (`sim`).
 //!
 //! `weft run CMD` decides everything about CMD's environment first and then becomes CMD, so there
 //! is nothing left of this process that could come between CMD and its caller; it stays only when
@@ -33,11 +34,11 @@ use crate::args::{Cli, WeftCommand};
 
 /// The exit status of a run that `--require-traffic` finds idle.
 const NO_TRAFFIC: u8 = 123;
-/// The exit status of a failure that is ours and not CMD's, as `env` and `nohup` have it.
+/// Exit status of a failure of `weft` itself and not of CMD, the same as that of `env` and `nohup`.
 const OUR_FAILURE: u8 = 125;
 
-/// Does what the arguments say. The result is the exit status; `run` comes back only if it fails or
-/// stays.
+/// Runs a command; returns the exit status. `run` returns only if it fails or stays as CMD's
+/// parent.
 fn weft(args: impl Iterator<Item = OsString>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -74,7 +75,7 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// What a shell may propose: completions would have the hidden commands too.
+/// Commands without the hidden ones, for shell completion.
 fn visible() -> clap::Command {
     let all = Cli::command();
     let shown = all.get_subcommands().filter(|command| !command.is_hide_set());

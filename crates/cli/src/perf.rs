@@ -1,4 +1,5 @@
-//! `weft perf`: it runs itself, with Weft's devices in it or with the machine's alone.
+//! `weft perf`: executes itself again, with Weft's library preloaded or with the machine's devices
+//! alone.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,7 +10,7 @@ use weft_perf::command::PerfArgs;
 use crate::OUR_FAILURE;
 use crate::run;
 
-/// What the command calls itself once everything is around that it needs.
+/// Hidden command that runs in the prepared environment.
 const INSIDE: &str = "perf-inside";
 
 /// Becomes the command that measures; the result is the exit status if that fails.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-/// Either of ours: a program gets one of them, and what it was run with last counts.
+/// Weft's two libraries: a program gets one of them, by the innermost `weft run`.
 const LIBRARIES: [&[u8]; 2] = [b"libweft.so", b"libweft_sockets.so"];
 
 /// The list with `library` in it, and `sanitizer` if CMD needs one.

@@ -1,7 +1,7 @@
-//! What CMD is, as far as it matters to `LD_PRELOAD`: can it be intercepted, and does it bring a
-//! sanitizer that must come first?
+//! CMD's executable, as far as `LD_PRELOAD` is concerned: can it be intercepted, and is it linked
+//! with a sanitizer that must come first?
 //!
-//! A file that cannot be found or read is no finding: `exec` will say so better.
+//! A file that cannot be found or read is no finding: `exec` reports that more precisely.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -14,9 +14,9 @@ use std::process::{Command, Output};
 use crate::elf::{self, BinaryKind, Elf};
 use crate::preload;
 
-/// How many interpreters may stand between a script and a program, as in the kernel.
+/// Largest number of nested interpreters of a script, the kernel's.
 const INTERPRETERS_MAX: usize = 4;
-/// How much of a script's first line the kernel reads.
+/// Bytes of a script's first line that the kernel reads.
 const FIRST_LINE_MAX: usize = 256;
 const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;

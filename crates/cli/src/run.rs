@@ -17,13 +17,13 @@ use crate::watch::Watch;
 use crate::{OUR_FAILURE, library, preload, sys, variables};
 
 const PRELOAD: &str = "LD_PRELOAD";
-/// Leaves a seed that can be typed.
+/// Limits a seed to a length that can be typed.
 const SEED_SHIFT: u32 = 40;
 
-/// Why CMD does not run.
+/// Reason why CMD does not run.
 #[derive(Debug)]
 pub struct RunFailure {
-    /// The exit status that says whose fault it is.
+    /// Exit status: 125 to 127, as `env` has them.
     pub status: u8,
     /// The reason.
     pub error: Error,
@@ -32,7 +32,7 @@ pub struct RunFailure {
 /// Becomes CMD; or runs it and gives its status, where its traffic is asked for.
 ///
 /// # Errors
-/// Why CMD does not run.
+/// Reason why CMD does not run.
 pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
     let mut environment = Environment::of_this_process();
     if let Some(level) = options.log {
@@ -69,8 +69,8 @@ pub fn become_with(command: Vec<OsString>, variables: Vec<(&'static str, String)
     }
 }
 
-/// Says what is to go wrong, and by which seed, so that it can be repeated; all programs of the run
-/// have the same.
+/// Prints the plan of faults and its seed, so that the run can be repeated; all programs of the run
+/// have the same seed.
 fn plan_faults(options: &RunOptions, environment: &mut Environment) {
     if options.fault.is_empty() {
         return;
@@ -89,7 +89,7 @@ fn failure(options: &RunOptions, error: io::Error) -> RunFailure {
     RunFailure { status, error: Error::from(error).context(format!("cannot run {name}")) }
 }
 
-/// The paths of `weft wan` are networks of their own on this machine.
+/// Paths of `weft wan` stay on this machine, so no key is needed.
 pub fn allow_clear_text() {
     let decided = ["WEFT_KEY", "WEFT_INSECURE"].iter().any(|name| std::env::var_os(name).is_some());
     if !decided {
@@ -159,7 +159,7 @@ impl Environment {
         }
     }
 
-    /// Whether less than warnings is to be said.
+    /// Whether the log level is below warnings.
     pub fn is_quiet(&self) -> bool {
         let quiet = [Level::Off, Level::Error].map(Level::name);
         let level = self.get("WEFT_LOG").unwrap_or_default();

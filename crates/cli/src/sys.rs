@@ -1,6 +1,5 @@
-//! What the standard library does not do as it is needed here: to begin without touching the
-//! process, and to become another program or to start one without touching it either; and
-//! options of sockets.
+//! System calls that the standard library lacks or does differently: a `main` and an `exec` that
+//! leave signals and descriptors as they are, starting a child likewise, and socket options.
 //!
 //! The library's own start ignores SIGPIPE and opens closed streams; its `exec` sets SIGPIPE back
 //! to its default. CMD would see either.
@@ -17,7 +16,7 @@ use std::ptr;
 pub use child::{ChildExit, die_of, spawn};
 pub use socket::{join, segment, widen};
 
-/// The beginning, straight from the C library.
+/// `main`, called by the C library directly.
 #[cfg(not(test))]
 // SAFETY: this is the program's only `main`, with the signature that the C library calls.
 #[unsafe(no_mangle)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use weft_host::tally::{Tally, Totals};
 
-/// Where files that are only memory lie, if anywhere.
+/// Directory of files in memory (tmpfs), if there is one.
 const MEMORY_DIR: &str = "/dev/shm";
 /// What the names of all such files begin with; the owner's process id and a number follow.
 const PREFIX: &str = "weft-tally-";
@@ -58,12 +58,12 @@ impl TallyFile {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was counted until now; nothing if somebody removed the file.
+    /// Counts until now; `None` if somebody removed the file.
     pub fn totals(&self) -> Totals {
         Tally::read(&self.path).unwrap_or_default()
     }
@@ -81,14 +81,14 @@ fn sweep(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            // What cannot be looked at is somebody else's.
+            // A file that cannot be opened belongs to another user.
             let _ = remove_left(&entry.path());
         }
     }
 }
 
 fn remove_left(path: &Path) -> io::Result<()> {
-    // The directory is everybody's: neither a link nor a pipe may lead this process astray.
+    // The directory is world-writable: symbolic links are not followed, and a FIFO must not block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let is_left = file.try_lock().is_ok() && file.metadata()?.nlink() > 0;

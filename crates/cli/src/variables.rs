@@ -1,4 +1,4 @@
-//! The `WEFT_*` variables: the one list of them in this crate, and a look at what is set.
+//! `WEFT_*` variables: their list, and warnings about those that are set.
 //!
 //! docs/environment.md describes them; a test keeps the two together.
 

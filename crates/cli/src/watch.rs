@@ -1,4 +1,5 @@
-//! `weft run` that stays to say what CMD did: `--stats`, `--require-traffic`, and in CI.
+//! `weft run` that stays as CMD's parent and reports its traffic: `--stats`, `--require-traffic`,
+//! and in CI.
 //!
 //! Not the library in CMD decides at its end. The programs that an idle run is to be found out
 //! for are those that the library never got into; one that is killed, or ends without its
@@ -22,7 +23,7 @@ use crate::sys::{self, ChildExit};
 use crate::tally_file::TallyFile;
 use crate::{NO_TRAFFIC, variables};
 
-/// What is to be said and required when CMD has ended.
+/// What to report and to require when CMD has ended.
 pub struct Watch {
     tally: TallyFile,
     /// The tally of the run that this one is part of.

@@ -1,5 +1,5 @@
-//! What the tests of one family of applications share, over [`weft_testkit`]: MPI's launchers and
-//! ranks, and rdma-core's tests in Python.
+//! Common parts of the tests of one family of applications, over [`weft_testkit`]: MPI's launchers
+//! and ranks, and rdma-core's tests in Python.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};

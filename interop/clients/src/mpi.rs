@@ -1,4 +1,5 @@
-//! What the tests of each MPI share: their programs, and a path with a rank's host on each side.
+//! Common parts of the tests of each MPI: their programs, and a path with a rank's host on each
+//! side.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

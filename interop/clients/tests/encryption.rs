@@ -1,5 +1,5 @@
-//! Keys: with the same one all is sealed, with different ones both sides hear of it, and without
-//! one nothing goes to another host.
+//! Keys: with the same key everything is encrypted, with different keys both sides report it, and
+//! without a key nothing is sent to another host.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Two machines, as far as the network is concerned.
+//! Two hosts in network namespaces.
 
 use weft_testkit::{IWARP, Lab, Namespaces, Program, free_port};
 

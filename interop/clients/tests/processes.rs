@@ -1,4 +1,4 @@
-//! Processes that fork, and processes that have nothing to do.
+//! Processes that fork, and CPU use of idle ones.
 
 use std::time::Duration;
 

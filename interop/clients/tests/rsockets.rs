@@ -1,4 +1,4 @@
-//! librdmacm's rsockets, whose code runs as it is.
+//! librdmacm's rsockets, unmodified.
 
 use weft_testkit::{Lab, free_port, pair};
 

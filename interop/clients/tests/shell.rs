@@ -1,4 +1,4 @@
-//! A wrapped program is the program: its children, its output, its exit status.
+//! `weft run` is transparent: children, output and exit status are those of the program.
 
 use weft_testkit::{Lab, free_port};
 

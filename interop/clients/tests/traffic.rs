@@ -1,4 +1,4 @@
-//! What `weft run` says about the traffic of real programs, however they end.
+//! Traffic reports of `weft run` about real programs, however they end.
 
 use weft_interop::source;
 use weft_testkit::{Ended, IWARP, Lab, Program, Traffic, free_port};

@@ -1,4 +1,4 @@
-//! A client behind a box that translates addresses, and begins to do so anew in the middle.
+//! A client behind a NAT whose mapping changes during the connection.
 
 use weft_testkit::{Lab, SHUTTLE, Translator, free_port};
 

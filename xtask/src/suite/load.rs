@@ -1,5 +1,4 @@
-//! How much of the machine others use: the CPU time of all processes but this one and its
-//! children, from `/proc`.
+//! Load by others: CPU time of all processes but this one and its children, from `/proc`.
 //!
 //! Work of the kernel in interrupts counts for nobody: most of it is for the tests' own packets.
 

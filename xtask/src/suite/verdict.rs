@@ -1,4 +1,4 @@
-//! The verdict on a measurement, which a neighbour's load must not decide.
+//! Verdicts on measurements, independent of load by others.
 //!
 //! A measurement that fails is made again. It has failed when it did so [`FIT_FAILURES`] times
 //! while others left the machine alone. Where they never did, there is no verdict, and that is
@@ -8,19 +8,19 @@
 pub const ATTEMPTS_MAX: usize = 5;
 /// Failures on a machine that others left alone which make a verdict.
 const FIT_FAILURES: usize = 2;
-/// What others may use of one CPU without harm.
+/// Largest load by others, in CPUs, at which an attempt counts.
 const LOAD_MAX: f64 = 0.25;
 
-/// What attempts at a measurement have come to.
+/// Verdict on a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MeasurementVerdict {
     /// Another attempt is needed.
     Open,
-    /// It holds.
+    /// Passed.
     Passed,
-    /// It does not hold.
+    /// Failed.
     Failed,
-    /// Others used so many CPUs, at least, during each attempt that counts for nothing.
+    /// No verdict: others used at least so many CPUs during each attempt that failed.
     Unfit(f64),
 }
 

@@ -1,4 +1,4 @@
-//! Rules for Rust files: a module doc, and a size that fits into a head.
+//! Rules for Rust files: a module doc, and limits for files and functions.
 
 use super::functions;
 use crate::finding::Finding;

@@ -13,8 +13,8 @@ const WIDE: [&str; 6] = ["md", "json", "csv", "svg", "hex", "txt"];
 /// list does not announce any.
 const REMINDERS: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["X", "XX"]];
 
-/// Directories that exist on one machine only, and what lies beside the project on it. In two
-/// halves for the same reason.
+/// Directories outside of the project, which exist on one machine only. In two halves for the same
+/// reason.
 const SOMEBODYS: [[&str; 2]; 4] =
     [["/wo", "rk/"], ["/ro", "ot/"], ["/ho", "me/"], ["../sh", "ared/"]];
 

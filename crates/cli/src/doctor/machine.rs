@@ -1,4 +1,4 @@
-//! What of this machine is in the way of Weft.
+//! Checks of the machine: limits, ports, MTU, offloads, buffers, hardware, namespaces.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ const LOCKED_BYTES_USUAL: u64 = 64 << 20;
 const DESCRIPTORS_USUAL: u64 = 1024;
 /// Ports that a program with some hundred queue pairs needs.
 const PORTS_USUAL: u32 = 1000;
-/// What IPv6 demands of every link.
+/// Least MTU of IPv6 (RFC 8200, section 5), in bytes.
 const MTU_MIN: u32 = 1280;
 /// What Weft asks for, of a socket's buffers.
 const BUFFER_BYTES_WANTED: u32 = 8 << 20;

@@ -1,4 +1,4 @@
-//! Why a program does not reach Weft.
+//! Checks of CMD: reasons why it does not reach Weft.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

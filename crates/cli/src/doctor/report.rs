@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! Findings, as text and as JSON.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 /// Columns before the text of a finding.
 const INDENT: usize = 18;
 
-/// How bad it is.
+/// Severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Worth knowing, and in nobody's way.
+    /// Information.
     Note,
     /// Something will not work.
     Wrong,
@@ -24,7 +24,7 @@ pub enum Severity {
 pub struct CheckResult {
     /// What was looked at, in a word.
     pub check: &'static str,
-    /// How bad it is.
+    /// Severity.
     pub outcome: Severity,
     /// What was found.
     pub text: String,

@@ -1,4 +1,4 @@
-//! CMD as a child of this process, which stands in for it towards the caller.
+//! CMD as a child of this process, which passes signals and the exit status on.
 //!
 //! The child is as CMD would be if this process had become it: the same signal mask, dispositions
 //! and streams. It is killed if this process is killed, and is sent the signals that come for it.
@@ -20,12 +20,12 @@ pub struct Child {
     awaited: libc::sigset_t,
 }
 
-/// How it ended.
+/// End of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildExit {
-    /// By itself, with this status.
+    /// Exit status.
     Status(u8),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(libc::c_int),
 }
 
@@ -37,7 +37,7 @@ pub enum ChildExit {
 pub fn spawn(command: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Child> {
     let awaited = awaited();
     let before = set_mask(libc::SIG_BLOCK, &awaited);
-    // Whoever ignores this one would not be told how a child ended.
+    // With SIGCHLD ignored the kernel discards the exit status.
     // SAFETY: a disposition that is no function.
     let on_child = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let (mut reader, mut writer) = io::pipe()?;
@@ -65,7 +65,7 @@ pub fn spawn(command: &[OsString], environment: &[(OsString, OsString)]) -> io::
     let mut code = [0; 4];
     let child = Child { id, awaited };
     match reader.read_exact(&mut code) {
-        // Becoming CMD closed the other end.
+        // `exec` closed the other end.
         Err(_) => Ok(child),
         Ok(()) => {
             child.reap(0);

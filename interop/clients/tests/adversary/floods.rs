@@ -1,4 +1,4 @@
-//! More requests than anybody could serve, from everywhere.
+//! Floods of Requests from many forged addresses.
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 

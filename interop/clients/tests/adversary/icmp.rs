@@ -1,4 +1,4 @@
-//! Somebody says by ICMP that the peer is not there.
+//! Forged ICMP "port unreachable".
 
 use std::net::SocketAddrV4;
 

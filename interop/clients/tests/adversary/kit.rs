@@ -1,5 +1,5 @@
-//! What attackers have: raw sockets on a host of their own, records of what passed, and packets
-//! made by hand.
+//! Tools of attackers: raw sockets on a host of their own, records of packets, and packets made by
+//! hand.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, UdpSocket};
 use std::num::NonZero;

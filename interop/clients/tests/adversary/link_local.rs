@@ -1,4 +1,4 @@
-//! Somebody claims to be on the link, by the source address of a packet.
+//! Forged link-local source addresses.
 
 use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
 

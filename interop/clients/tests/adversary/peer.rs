@@ -1,5 +1,5 @@
-//! A peer with the right key, which makes its segments by hand: everything below RDMAP is as it
-//! should be, and what is in it as an attacker likes.
+//! A malicious peer with the right key: everything below RDMAP is correct, and the segments are
+//! made by hand.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};

@@ -1,4 +1,4 @@
-//! What a rightful peer said is said again: to the next process, or to the same while it lives.
+//! Replay of a rightful peer's packets, to the same process or to the next one.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! Peers that take their time with MPA's Request.
+//! Peers that send MPA's Request slowly.
 
 use std::io::Write;
 use std::net::TcpStream;

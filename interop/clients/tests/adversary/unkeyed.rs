@@ -1,4 +1,4 @@
-//! Who has no key asks a listener that has one, or that is for its own host.
+//! Requests without a key to a listener that has one, or that serves its own host only.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream, UdpSocket};

@@ -1,4 +1,4 @@
-//! Who has another key, or none, asks by an unmodified program.
+//! Peers with another key or none, by an unmodified program.
 
 use crate::kit::{Scene, keyed};
 
