@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_testkit::{IWARP, Lab, Program, Running, SHUTTLE, Signal, free_port};
 
-/// Stall limit (`WEFT_STALL_MS`) in milliseconds, and the time for which programs are stopped.
+/// Value of `WEFT_STALL_TIMEOUT_MS`, and the time for which programs are stopped.
 const STALL_TIMEOUT_MS: &str = "1000";
 const STOPPED: Duration = Duration::from_secs(3);
 /// The same for `make soak-stopped`: longer than any timeout of Weft's own.

@@ -1,4 +1,4 @@
-//! Forged ICMP "port unreachable".
+//! Forged ICMP "destination unreachable".
 
 use std::net::SocketAddrV4;
 
