@@ -116,11 +116,11 @@ impl Running {
     /// Waits until `happened`.
     ///
     /// # Panics
-    /// When it ends before that, or takes too long.
+    /// When it ends before that, with the children that it left in its group, or takes too long.
     pub fn until(self, what: &str, happened: impl Fn(&Self) -> bool) -> Self {
         let deadline = now() + LIMIT;
         while !happened(&self) {
-            let ended = self.ends_within(LOOK);
+            let ended = self.ends_within(LOOK) && !self.is_in_group();
             if ended && !happened(&self) {
                 panic!("never {what}: {}", self.wait());
             }

@@ -116,7 +116,7 @@ fn servers_of_perftest_are_told_of_a_killed_client() {
         for (server, notice) in servers {
             let server = match notice {
                 Notice::Ends => server.wait(),
-                Notice::Event => server.complained("it is over").end(),
+                Notice::Event => server.complained("CONNECTED -> CLOSED").end(),
             };
             assert!(!server.status.success(), "{server}");
         }
