@@ -63,7 +63,7 @@ pub enum FaultKind {
     Call(CallFault),
     /// A datagram is lost.
     Drop(Share, FaultDirection),
-    /// An octet of what arrives is changed.
+    /// A byte of what arrives is changed.
     Corrupt(Share),
     /// What arrives is later than it was.
     Delay {

@@ -11,13 +11,13 @@ use weft_rnic::wire::shuttle::hello::{placement, protection};
 
 use crate::host::Host;
 
-/// Octets of a datagram between programs of one machine. Two of them make one bundle, which costs
+/// Bytes of a datagram between programs of one machine. Two of them make one bundle, which costs
 /// the kernel one packet.
 const LOCAL_DATAGRAM: u16 = 32_000;
 /// Connections of which nothing is asked last for so long although nothing is heard of the peer:
 /// its process may be stopped, its host suspended, the path down.
 const IDLE_NS: u64 = 3600 * 1_000_000_000;
-/// Octets of IP and UDP headers, with IPv6.
+/// Bytes of IP and UDP headers, with IPv6.
 const HEADERS: u32 = 48;
 
 /// The configuration for a connection of `host` over `route`.
@@ -50,7 +50,7 @@ pub fn identity() -> Identity {
     Identity { cid, nonce: word(), seed: word(), entropy }
 }
 
-/// Octets of the largest packet that leaves towards the peer in one piece, as far as the kernel
+/// Bytes of the largest packet that leaves towards the peer in one piece, as far as the kernel
 /// knows.
 fn carries(route: &Route) -> u32 {
     let any = if route.remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };

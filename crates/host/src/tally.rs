@@ -37,9 +37,9 @@ pub struct DeviceWork {
     pub lanes: u64,
     /// Sends, Writes, Reads and Atomics that completed without an error.
     pub operations: u64,
-    /// Octets of payload that left: of own requests, and in answer to the peer's.
+    /// Bytes of payload that left: of own requests, and in answer to the peer's.
     pub octets_out: u64,
-    /// Octets of payload that arrived in memory.
+    /// Bytes of payload that arrived in memory.
     pub octets_in: u64,
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use common::{ALL, agreed, pair_with};
 use weft_verbs::{SendFlags, SendOp, SendWr};
 
-/// Octets of the region.
+/// Bytes of the region.
 const SIZE: usize = 256 << 10;
 
 #[test]
@@ -33,7 +33,7 @@ fn nothing_is_written_after_the_end_of_a_region() {
             });
             let last = &target[SIZE - 1];
             let start = weft_os::clock::now();
-            // The last octet of the first Write is there once all the others are.
+            // The last byte of the first Write is there once all the others are.
             while round % 2 == 0 && last.load(Ordering::Acquire) == 0 {
                 let _ = b.cq.poll(&mut [Default::default()]);
                 assert!(start.elapsed() < common::DEADLINE);

@@ -55,7 +55,7 @@ fn a_peer_that_closes() {
 #[test]
 fn a_peer_that_resets() {
     let (side, far) = victim(MpaRole::Initiator);
-    // A socket that is closed with unread octets resets the connection.
+    // A socket that is closed with unread bytes resets the connection.
     assert_eq!(far.peek(&mut [0]).unwrap(), 1);
     drop(far);
     ended(&side);

@@ -97,7 +97,7 @@ fn a_peer_that_resets_while_its_message_waits() {
     let side = Side::new();
     side.qp.wait_for_recv_forever();
     side.attach(near, MpaRole::Initiator, &agreed());
-    // A Send of four octets, number 1.
+    // A Send of four bytes, number 1.
     far.write_all(&frame(b"\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0abcd")).unwrap();
     assert_eq!(far.peek(&mut [0]).unwrap(), 1);
     drop(far);

@@ -10,7 +10,7 @@ use common::{ALL, Side, agreed, sockets};
 use weft_host::mpa::MpaRole;
 use weft_verbs::SendOp;
 
-/// Octets of each Write, and how many of them are sent.
+/// Bytes of each Write, and how many of them are sent.
 const LEN: usize = 1 << 20;
 const WRITES: usize = 16;
 

@@ -128,14 +128,14 @@ mod tests {
         let sizes = [10, 5000, LARGE, LARGE + 1, 10 * LARGE, 3 * LARGE, LARGE, 9];
         // SAFETY: the size is not zero.
         let mut piece = unsafe { ReserveAllocator.alloc_zeroed(layout(8)) };
-        // SAFETY: it has eight octets.
+        // SAFETY: it has eight bytes.
         unsafe { piece.write(77) };
         let mut had = 8;
         for size in sizes {
             // SAFETY: `piece` has the layout of `had`.
             piece = unsafe { ReserveAllocator.realloc(piece, layout(had), size) };
             had = size;
-            // SAFETY: it has more than eight octets.
+            // SAFETY: it has more than eight bytes.
             let content = unsafe { piece.cast::<[u8; 8]>().read() };
             assert_eq!(content, [77, 0, 0, 0, 0, 0, 0, 0], "{size}");
         }
@@ -147,12 +147,12 @@ mod tests {
     fn a_piece_of_the_reserve_moves_on_and_leaves_its_slot() {
         let piece = reserve::take(layout(64));
         assert!(reserve::holds(piece));
-        // SAFETY: the slot has 64 octets.
+        // SAFETY: the slot has 64 bytes.
         unsafe { piece.write(5) };
         // SAFETY: it has this layout.
         let moved = unsafe { ReserveAllocator.realloc(piece, layout(64), 100) };
         assert!(!reserve::holds(moved));
-        // SAFETY: it has 100 octets.
+        // SAFETY: it has 100 bytes.
         assert_eq!(unsafe { moved.read() }, 5);
         // SAFETY: it has this layout and is not used any more.
         unsafe { ReserveAllocator.dealloc(moved, layout(100)) };

@@ -5,7 +5,7 @@ use std::ptr;
 /// What mappings are aligned to at least.
 pub const ALIGN: usize = 4096;
 
-/// So many octets, all zero; NULL if there are none.
+/// So many bytes, all zero; NULL if there are none.
 pub fn map(octets: usize) -> *mut u8 {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

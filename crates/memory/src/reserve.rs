@@ -102,7 +102,7 @@ fn set(word: &AtomicU64, bits: usize) -> Option<usize> {
 #[repr(C, align(4096))]
 struct Pages(UnsafeCell<[u8; CHUNK_OCTETS]>);
 
-// SAFETY: each octet belongs to who has taken its slot.
+// SAFETY: each byte belongs to who has taken its slot.
 unsafe impl Sync for Pages {}
 
 static FIRST: Pages = Pages(UnsafeCell::new([0; CHUNK_OCTETS]));
@@ -232,7 +232,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
                         let slot = take(layout(200, 8));
-                        // SAFETY: the slot is this thread's and has 200 octets.
+                        // SAFETY: the slot is this thread's and has 200 bytes.
                         unsafe { slot.write_bytes(mark, 200) };
                         // SAFETY: as above.
                         let content = unsafe { slot.cast::<[u8; 200]>().read() };

@@ -3,7 +3,7 @@
 use weft_reactor::warm::Warm;
 use weft_rnic::mpa::MAX_FPDU_LEN;
 
-/// Octets received at once, behind a frame that is not whole yet.
+/// Bytes received at once, behind a frame that is not whole yet.
 const RECEIVE_OCTETS: usize = 512 << 10;
 /// Room for a frame that is not whole yet and the one that follows.
 const LEAST_OCTETS: usize = 2 * MAX_FPDU_LEN;
@@ -12,7 +12,7 @@ const KEPT_MAX: usize = 8;
 
 static POOL: Warm = Warm::new(RECEIVE_OCTETS + MAX_FPDU_LEN, KEPT_MAX);
 
-/// A buffer with received octets that have not been consumed.
+/// A buffer with received bytes that have not been consumed.
 pub struct Buffer {
     bytes: Box<[u8]>,
     /// Where these begin and end.

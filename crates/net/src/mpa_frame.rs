@@ -1,4 +1,4 @@
-//! Reads exactly one MPA start frame from a stream, as it comes: not an octet of what follows is
+//! Reads exactly one MPA start frame from a stream, as it comes: not a byte of what follows is
 //! taken, because that is the first FPDU's.
 
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ pub enum FrameProgress {
 pub struct FrameReader {
     kind: StartKind,
     bytes: Vec<u8>,
-    /// Octets until the next decision: first the header's, then the frame's.
+    /// Bytes until the next decision: first the header's, then the frame's.
     wanted: usize,
 }
 
@@ -85,7 +85,7 @@ impl FrameReader {
 mod tests {
     use super::*;
 
-    /// Gives out its octets a few at a time, and would block in between.
+    /// Gives out its bytes a few at a time, and would block in between.
     struct Drip<'a> {
         bytes: &'a [u8],
         step: usize,

@@ -21,7 +21,7 @@ const PIECES_MAX: usize = 1024;
 /// What a receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// This many octets.
+    /// This many bytes.
     Octets(usize),
     /// Nothing, for now.
     Nothing,
@@ -48,7 +48,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
 /// Reads what is there, without waiting.
 pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
     let (ptr, len) = (room.as_mut_ptr().cast(), room.len());
-    // SAFETY: `room` is a live slice of `len` octets.
+    // SAFETY: `room` is a live slice of `len` bytes.
     let n = unsafe { libc::recv(socket.as_raw_fd(), ptr, len, libc::MSG_DONTWAIT) };
     match n {
         0 => Received::Closed,
@@ -151,7 +151,7 @@ pub fn is_broken(socket: BorrowedFd<'_>) -> bool {
     poll.revents & (libc::POLLERR | libc::POLLHUP) != 0
 }
 
-/// Waits up to a millisecond for octets, for room if `write`, or for an acknowledgement, which
+/// Waits up to a millisecond for bytes, for room if `write`, or for an acknowledgement, which
 /// nothing announces.
 pub fn wait(socket: BorrowedFd<'_>, write: bool) {
     let events = libc::POLLIN | if write { libc::POLLOUT } else { 0 };
@@ -172,7 +172,7 @@ pub fn shutdown(socket: BorrowedFd<'_>) {
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
-/// Octets that the peer has not acknowledged.
+/// Bytes that the peer has not acknowledged.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
     let mut octets: libc::c_int = 0;
     // SAFETY: `octets` is a live integer of the size that TIOCOUTQ writes.
@@ -180,7 +180,7 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
     if result < 0 { 0 } else { octets.max(0) as usize }
 }
 
-/// Octets that TCP puts into one segment.
+/// Bytes that TCP puts into one segment.
 pub fn segment_size(socket: BorrowedFd<'_>) -> u32 {
     option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1460)
 }
@@ -205,7 +205,7 @@ fn info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     let place = (&raw mut info).cast();
-    // SAFETY: `place` has room for `len` octets.
+    // SAFETY: `place` has room for `len` bytes.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut len)
     };
@@ -215,7 +215,7 @@ fn info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
 /// Chooses the congestion control by name; a kernel that lacks it keeps its own.
 pub fn congestion_control(socket: BorrowedFd<'_>, name: &str) {
     let (ptr, len) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
-    // SAFETY: `ptr` points to `len` live octets.
+    // SAFETY: `ptr` points to `len` live bytes.
     unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, ptr, len)
     };

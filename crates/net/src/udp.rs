@@ -30,13 +30,13 @@ use crate::socket::{self, SocketKind};
 
 /// Pieces of a burst: a header, a piece of memory or a few, and a trailer for each datagram.
 const PIECES_MAX: usize = 1024;
-/// Octets of socket buffer to ask for. The kernel grants less where the administrator says so.
+/// Bytes of socket buffer to ask for. The kernel grants less where the administrator says so.
 const BUFFER_OCTETS: libc::c_int = 8 << 20;
 /// What the kernel grants a socket that asks for nothing, as it counts it.
 const BUFFER_OCTETS_DEFAULT: u32 = 212_992;
-/// Octets of the largest bundle that is sent: IPv6's header and UDP's must fit beside it.
+/// Bytes of the largest bundle that is sent: IPv6's header and UDP's must fit beside it.
 const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
-/// Octets of the largest bundle that arrives.
+/// Bytes of the largest bundle that arrives.
 pub const BUNDLE_OCTETS: usize = 65_536;
 
 /// Where datagrams to groups go, as the number of their destination says.
@@ -47,10 +47,10 @@ const GROUP_PORT: u16 = (GROUP_QPN >> 8) as u16;
 pub struct UdpPort {
     fd: HighFd,
     number: u16,
-    /// The low octet of the number of the queue pair.
+    /// The low byte of the number of the queue pair.
     tag: u32,
     dual: bool,
-    /// Octets of receive buffer as the kernel counts them.
+    /// Bytes of receive buffer as the kernel counts them.
     room_octets: u32,
     /// The peer's host has said that nobody is there; only of a socket that has a peer.
     refused: AtomicBool,
@@ -61,9 +61,9 @@ pub struct UdpPort {
 /// A bundle of datagrams of one sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundle {
-    /// Octets of all of them.
+    /// Bytes of all of them.
     pub octets: usize,
-    /// Octets of each but the last.
+    /// Bytes of each but the last.
     pub each: usize,
     /// From where, and to which of our addresses.
     pub route: Route,
@@ -168,7 +168,7 @@ impl UdpPort {
         v4 && (!self.dual || v6())
     }
 
-    /// Has the kernel cut what comes from outside by IPv6 to datagrams without octets. A sender
+    /// Has the kernel cut what comes from outside by IPv6 to datagrams without bytes. A sender
     /// there could claim an address of this machine, which the kernel does not look at, unlike with
     /// IPv4. Whether the system agrees.
     pub fn screen(&self) -> bool {
@@ -196,7 +196,7 @@ impl UdpPort {
         set_value(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
-    /// The number of the queue pair that listens here: the port, and an octet that tells it from
+    /// The number of the queue pair that listens here: the port, and a byte that tells it from
     /// its predecessor at the same port.
     pub fn qp_number(&self) -> u32 {
         u32::from(self.number) << 8 | self.tag
@@ -220,7 +220,7 @@ impl UdpPort {
         }
         let fd = self.fd.as_fd();
         let (name, len) = name_of(route.remote, self.dual);
-        // SAFETY: `name` is alive and has room for `len` octets.
+        // SAFETY: `name` is alive and has room for `len` bytes.
         if unsafe { libc::connect(fd.as_raw_fd(), (&raw const name).cast(), len) } != 0 {
             return false;
         }
@@ -251,7 +251,7 @@ impl UdpPort {
         }
     }
 
-    /// Octets of datagrams that it holds until somebody receives them.
+    /// Bytes of datagrams that it holds until somebody receives them.
     pub fn room_octets(&self) -> u32 {
         self.room_octets
     }
@@ -289,7 +289,7 @@ impl UdpPort {
         self.send_vectors(route, &vectors[..count], each)
     }
 
-    /// Sends datagrams that lie one behind the other, of `each` octets but the last, without
+    /// Sends datagrams that lie one behind the other, of `each` bytes but the last, without
     /// waiting. If there are several, the kernel has to cut them, or it is [`Written::Failed`].
     pub fn send_staged(&self, route: &Route, octets: &[u8], each: usize) -> Written {
         if octets.len() > each && !self.cuts.load(Ordering::Relaxed) {
@@ -301,7 +301,7 @@ impl UdpPort {
         self.send_vectors(Some(route), &vectors, each)
     }
 
-    /// Sends what `vectors`, each of them written, name: cut into datagrams of `each` octets if
+    /// Sends what `vectors`, each of them written, name: cut into datagrams of `each` bytes if
     /// there are several; to where the socket is connected if there is no route.
     fn send_vectors(
         &self,
@@ -433,7 +433,7 @@ impl UdpPort {
                     bundle.route.local = (ip, self.number).into();
                 }
                 (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    // The first octet in memory order of either form.
+                    // The first byte in memory order of either form.
                     // SAFETY: as above.
                     bundle.marked = unsafe { data.read() } & 3 == 3;
                 }
@@ -504,7 +504,7 @@ fn vectors_of(
     count
 }
 
-/// Makes the socket buffers as large as may be; gives the octets of the one for receiving.
+/// Makes the socket buffers as large as may be; gives the bytes of the one for receiving.
 fn widen_buffers(socket: BorrowedFd<'_>) -> u32 {
     for (force, plain) in
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
@@ -542,7 +542,7 @@ fn enter_group(socket: BorrowedFd<'_>, group: IpAddr, interface: u32) -> io::Res
     if entered { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Octets of the largest packet that the kernel believes to reach the peer of a connected socket.
+/// Bytes of the largest packet that the kernel believes to reach the peer of a connected socket.
 pub fn path_mtu(socket: &UdpSocket) -> Option<u32> {
     let (level, name) = match socket.local_addr().ok()? {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),

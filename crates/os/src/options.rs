@@ -9,7 +9,7 @@ pub fn option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> 
     let mut value: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     let place = (&raw mut value).cast();
-    // SAFETY: `place` has room for `len` octets.
+    // SAFETY: `place` has room for `len` bytes.
     let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &mut len) };
     if result == 0 { u32::try_from(value).ok() } else { None }
 }
@@ -32,6 +32,6 @@ pub fn set_value<T: Copy>(
     value: &T,
 ) -> bool {
     let (place, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: `place` points to a live value of `len` octets.
+    // SAFETY: `place` points to a live value of `len` bytes.
     unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, place, len) == 0 }
 }

@@ -183,12 +183,12 @@ pub fn check_mapped(addr: u64, len: u64, write: bool) -> io::Result<()> {
     if end - first > PAGE {
         bring_in(end - PAGE, write)?;
     }
-    // The kernel answers with an octet for each page.
+    // The kernel answers with a byte for each page.
     let mut resident = [0u8; 4096];
     let step = resident.len() as u64 * PAGE;
     for start in (first..end).step_by(step as usize) {
         let (place, len) = (start as *mut libc::c_void, (end - start).min(step) as usize);
-        // SAFETY: `resident` has an octet for each of the pages asked about.
+        // SAFETY: `resident` has a byte for each of the pages asked about.
         let asked = check(unsafe { libc::mincore(place, len, resident.as_mut_ptr()) });
         match asked {
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => return Err(fault()),

@@ -55,7 +55,7 @@ impl CmId {
         })
     }
 
-    /// Says no to the request, with at most [`weft_rnic::cm::PRIVATE_DATA_MAX`] octets of private
+    /// Says no to the request, with at most [`weft_rnic::cm::PRIVATE_DATA_MAX`] bytes of private
     /// data.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ use crate::config;
 use crate::device::failure;
 use crate::sockets::Sockets;
 
-/// Octets of room for an answer; a longer one is none.
+/// Bytes of room for an answer; a longer one is none.
 const ANSWER_OCTETS: usize = 256;
 /// An answer over UDP may take so many round trips of TCP, and at least so long.
 const GRACE_ROUND_TRIPS: u32 = 2;

@@ -9,7 +9,7 @@ use weft_rnic::wire::llp::{Gather, MemoryPiece, RegisteredMemory, SegmentId, Ulp
 use weft_rnic::wire::rdmap::Opcode;
 use weft_rnic::wire::terminate::Terminate;
 
-/// The octets to send, framed as `agreed`.
+/// The bytes to send, framed as `agreed`.
 pub(crate) fn terminate(agreed: &Agreed, error: MpaError) -> Vec<u8> {
     let mut message = LastWord { ulpdu: ulpdu(error), said: false };
     let mut gather = Gather::new();

@@ -81,7 +81,7 @@ pub(crate) struct ConnRequest {
     ticket: Ticket,
     pub route: Route,
     pub purpose: Purpose,
-    /// Octets that the peer's socket holds.
+    /// Bytes that the peer's socket holds.
     pub room_octets: u32,
     /// Number of the peer's queue pair.
     pub qp_num: u32,
@@ -299,7 +299,7 @@ impl ShuttleListener {
 }
 
 impl ConnRequest {
-    /// Octets that this side's socket holds.
+    /// Bytes that this side's socket holds.
     pub fn own_room_octets(&self) -> u32 {
         self.port.room_octets()
     }

@@ -10,7 +10,7 @@ use crate::device::PortSpace;
 pub(crate) const REFUSED: u16 = 28;
 pub(crate) const NOT_HERE: u16 = 8;
 
-/// Octets of private data that InfiniBand delivers, filled up with zeroes, in a request, its
+/// Bytes of private data that InfiniBand delivers, filled up with zeroes, in a request, its
 /// answer and a rejection; and in those of datagrams.
 const REQUEST: usize = 56;
 pub(crate) const REPLY: usize = 196;
@@ -25,7 +25,7 @@ pub(crate) fn padded(words: &[u8], octets: usize) -> Vec<u8> {
     words
 }
 
-/// Octets of private data in a request of this port space.
+/// Bytes of private data in a request of this port space.
 pub(crate) fn words_in_request(space: PortSpace) -> usize {
     match space {
         PortSpace::Tcp => REQUEST,

@@ -1,4 +1,4 @@
-//! Peers that behave as the Linux kernel's siw does on a socket, octet by octet.
+//! Peers that behave as the Linux kernel's siw does on a socket, byte by byte.
 
 #[path = "../../host/tests/common/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
@@ -18,7 +18,7 @@ use weft_verbs::{SendOp, WcStatus};
 
 /// siw's Request by default: enhanced, no CRC, no peer-to-peer set-up, one Read each way.
 const DEFAULT_REQUEST: &[u8] = b"MPA ID Req Frame\x10\x02\x00\x04\x00\x01\x00\x01";
-/// Octets of a frame around a Write of nothing.
+/// Bytes of a frame around a Write of nothing.
 const EMPTY_WRITE: usize = 20;
 
 /// CRC32C, bit by bit.
@@ -71,7 +71,7 @@ fn a_terminate_counts_although_a_reset_follows_it() {
         for wr_id in 2..40 {
             client.side.send(wr_id, SendOp::Send, &[memory.sge(0, 64)]);
         }
-        // What siw says of a Read from memory that it does not have; closing with octets unread
+        // What siw says of a Read from memory that it does not have; closing with bytes unread
         // is what resets the connection.
         let mut refusal = vec![0x10, 0x00, 0x07, 0x00, 0, 0];
         refusal.extend_from_slice(&frame[2..48]);

@@ -13,12 +13,12 @@ pub struct Warm {
 }
 
 impl Warm {
-    /// For pieces of so many octets, `most` of which are kept.
+    /// For pieces of so many bytes, `most` of which are kept.
     pub const fn new(octets: usize, most: usize) -> Self {
         Self { bytes: octets, most, kept: Mutex::new(Vec::new()) }
     }
 
-    /// A piece with anything in it; one of at least `least` octets where memory is short.
+    /// A piece with anything in it; one of at least `least` bytes where memory is short.
     pub fn take(&self, least: usize) -> Box<[u8]> {
         let kept = self.kept.try_lock().and_then(|mut kept| kept.pop());
         kept.unwrap_or_else(|| {

@@ -110,7 +110,7 @@ impl OutgoingFrames {
 #[derive(Default)]
 pub(crate) struct DatagramBurst {
     pub transmit: weft_shuttle::Transmit,
-    /// Datagrams and octets that are written.
+    /// Datagrams and bytes that are written.
     written: (usize, usize),
     /// The rest is still to be written; the generation of the regions that it names.
     waiting: Option<u64>,

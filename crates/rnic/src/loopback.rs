@@ -11,7 +11,7 @@ use weft_wire::llp::{Gather, Piece, Placed, RegisteredMemory, SegmentId, UlpduSi
 
 use crate::conn::ConnEvent;
 
-/// Octets of a segment.
+/// Bytes of a segment.
 const SEGMENT_OCTETS: u16 = 32_000;
 
 /// A queue pair that is its own peer. Call [`LoopbackQp::poll_transmit`] after requests or receives

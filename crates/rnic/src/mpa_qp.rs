@@ -27,7 +27,7 @@ pub struct MpaLink<'a> {
     pub role: MpaRole,
     /// What was agreed.
     pub agreed: &'a Agreed,
-    /// Octets that the path carries in one TCP segment.
+    /// Bytes that the path carries in one TCP segment.
     pub emss: u32,
     /// Bytes to frame before they are written.
     pub batch_bytes: usize,
@@ -141,7 +141,7 @@ impl MpaQp {
         (self.stall_ns, self.stalled_at_ns) = (None, None);
     }
 
-    /// Tells the octets that the path carries in one TCP segment now.
+    /// Tells the bytes that the path carries in one TCP segment now.
     pub fn set_emss(&mut self, emss: u32) {
         self.mpa.set_emss(emss);
     }
@@ -253,13 +253,13 @@ impl MpaQp {
         }
     }
 
-    /// Whether a message waits for a receive: octets that follow are of no use now. The caller
-    /// calls [`MpaQp::receive`] with the same octets when a receive is posted or a timeout due.
+    /// Whether a message waits for a receive: bytes that follow are of no use now. The caller
+    /// calls [`MpaQp::receive`] with the same bytes when a receive is posted or a timeout due.
     pub fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Takes the whole frames at the start of `bytes`; gives the octets consumed. The caller
+    /// Takes the whole frames at the start of `bytes`; gives the bytes consumed. The caller
     /// keeps the rest, and calls again with more behind it.
     pub fn receive(&mut self, bytes: &[u8], now_ns: u64) -> usize {
         let anew_ns = self.rnr_timer_ns.map(|timer_ns| now_ns + timer_ns);

@@ -8,7 +8,7 @@ use weft_verbs::{Access, Misuse, SendOp, WcOpcode, WcStatus};
 
 const SUCCESS: u32 = WcStatus::Success as u32;
 
-/// What a window of `side` is bound to: the second half of 64 octets.
+/// What a window of `side` is bound to: the second half of 64 bytes.
 fn binding(side: &Side, kind: WindowKind, access: Access) -> (Memory, Bind) {
     let memory = side.memory(64, ALL);
     let window = side.device.alloc_mw(&side.pd, kind);
@@ -17,7 +17,7 @@ fn binding(side: &Side, kind: WindowKind, access: Access) -> (Memory, Bind) {
     (memory, bind)
 }
 
-/// Has the peer write eight octets; whether the connection outlives it.
+/// Has the peer write eight bytes; whether the connection outlives it.
 fn write(a: &mut Side, b: &mut Side, to: u64, stag: u32) -> bool {
     let source = b.memory(8, ALL);
     b.send(9, SendOp::Write { to, stag }, &[source.sge(0, 8)]);

@@ -1,4 +1,4 @@
-//! Random operations on two queue pairs over TCP's octets, carried in pieces of any size.
+//! Random operations on two queue pairs over TCP's bytes, carried in pieces of any size.
 
 mod common;
 
@@ -10,11 +10,11 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Step {
     Do(Op),
-    /// Carry up to this many octets to the other side.
+    /// Carry up to this many bytes to the other side.
     Carry {
         octets: u16,
     },
-    /// TCP's segments have this many octets from now on.
+    /// TCP's segments have this many bytes from now on.
     Segments {
         emss: u32,
     },

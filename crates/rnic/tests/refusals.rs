@@ -43,7 +43,7 @@ fn atomic(stag: u32, to: u64) -> Vec<u8> {
 }
 
 /// A responder with open memory, closed memory and memory of another domain, and one receive of
-/// eight octets.
+/// eight bytes.
 struct Victim {
     side: Side,
     open: Memory,
@@ -283,7 +283,7 @@ fn atomics_never_go_to_a_peer_that_did_not_say_it_has_them() {
     assert_eq!(side.statuses(), [(1, WcStatus::LocQpOpErr as u32)]);
 }
 
-/// Reads sixteen octets into the second half of one region and the first half of another, and
+/// Reads sixteen bytes into the second half of one region and the first half of another, and
 /// hears `answer`, made of the name that the request gave its sink. Gives what it tells the peer,
 /// and what both regions hold.
 fn answer_to_list(

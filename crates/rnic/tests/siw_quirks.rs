@@ -1,4 +1,4 @@
-//! How the Linux kernel's siw departs from the RFCs, and what Weft makes of it: the octets are
+//! How the Linux kernel's siw departs from the RFCs, and what Weft makes of it: the bytes are
 //! those that siw of Linux 6.1 sends, with the keys and addresses of the test put in.
 
 mod common;

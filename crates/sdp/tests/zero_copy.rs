@@ -64,7 +64,7 @@ fn a_reader_fetches_it_into_place() {
         assert_eq!((ends[1].connection.readable(), ends[1].connection.advertised()), (1, LEN - 1));
         let before = ends[0].messages;
         if step == 1 {
-            // Octet by byte would take long; one is enough to see that it is counted.
+            // Byte by byte would take long; one is enough to see that it is counted.
             fetch_one(&mut ends, &sink);
             continue;
         }

@@ -3,11 +3,11 @@
 //!
 //! `cost stream PROTECTION OCTETS GBPS RTT_US LOST_PERMILLE BEFORE COUNTED`: one end sends
 //! datagrams of OCTETS at a fixed rate. What is done until BEFORE have been placed is not counted.
-//! `cost pingpong PROTECTION BEFORE COUNTED`: messages of 64 octets to and fro, one at a time; the
+//! `cost pingpong PROTECTION BEFORE COUNTED`: messages of 64 bytes to and fro, one at a time; the
 //! end that asked for the connection is the sender.
 //!
-//! Says a line for each side: runs in the acknowledgements that it took (in clear), octets in
-//! flight, octets of memory kept for what is in flight.
+//! Says a line for each side: runs in the acknowledgements that it took (in clear), bytes in
+//! flight, bytes of memory kept for what is in flight.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -103,7 +103,7 @@ mod counted {
 /// What is to be sent, and what has come.
 #[derive(Default)]
 struct BulkPort {
-    /// Octets of payload that are still to be sent.
+    /// Bytes of payload that are still to be sent.
     left: u64,
     wqe: u32,
     offset: u32,

@@ -61,7 +61,7 @@ pub struct FlowPacket {
     pub way: FlowDirection,
     /// Over which of the flow's routes.
     pub lane: u8,
-    /// Its size as an IP packet, in octets.
+    /// Its size as an IP packet, in bytes.
     pub octets: u32,
     /// Whether the network may mark it instead of letting it wait (RFC 3168).
     pub markable: bool,
@@ -69,7 +69,7 @@ pub struct FlowPacket {
     pub body: PacketBody,
 }
 
-/// What a flow has done since it began. Octets are those of IP packets.
+/// What a flow has done since it began. Bytes are those of IP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowTally {
     /// Packets of data sent, all transmissions.
@@ -86,13 +86,13 @@ pub struct FlowTally {
     pub late: u64,
     /// Packets of data that arrived and were not there yet.
     pub arrived: u64,
-    /// Octets of those.
+    /// Bytes of those.
     pub arrived_octets: u64,
-    /// Octets of the application in those.
+    /// Bytes of the application in those.
     pub payload_octets: u64,
     /// Acknowledgements sent.
     pub acks: u64,
-    /// Octets of those.
+    /// Bytes of those.
     pub ack_octets: u64,
     /// When all the data was acknowledged.
     pub finished_ns: Option<u64>,
@@ -103,7 +103,7 @@ pub struct FlowTally {
 pub struct Standing {
     /// The newest round trip, in nanoseconds; 0 before there is one.
     pub rtt_ns: u64,
-    /// Octets in flight, those of datagrams.
+    /// Bytes in flight, those of datagrams.
     pub in_flight_octets: u64,
     /// What the controller allows to be in flight.
     pub window_octets: u64,
@@ -121,7 +121,7 @@ pub trait SimFlow: Send {
     fn next_due_ns(&self) -> u64;
     /// What it has done.
     fn tally(&self) -> FlowTally;
-    /// Octets of the application that arrived on each stream, if it has several.
+    /// Bytes of the application that arrived on each stream, if it has several.
     fn streams(&self) -> Vec<u64> {
         Vec::new()
     }

@@ -17,14 +17,14 @@ const COMPARED_MAX: usize = 1000;
 const FAIR_SECONDS: usize = 3;
 const FAIR_PART: f64 = 0.2;
 
-/// A flow over time; rates are octets of IP packets that arrived.
+/// A flow over time; rates are bytes of IP packets that arrived.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowCurve {
     /// Mean rate since the point before, in bits per second.
     pub rate_bps: Vec<u64>,
     /// The newest round trip, in nanoseconds.
     pub rtt_ns: Vec<u64>,
-    /// Octets in flight.
+    /// Bytes in flight.
     pub in_flight_octets: Vec<u64>,
 }
 
@@ -48,9 +48,9 @@ pub struct NetworkMeter {
     arrived_before: Vec<u64>,
     /// Waiting times after the warm-up, link by link.
     waits_ns: Vec<Vec<u32>>,
-    /// Octets that had arrived at each tick, of all flows together.
+    /// Bytes that had arrived at each tick, of all flows together.
     arrived: Vec<u64>,
-    /// Octets that had arrived at each second, flow by flow.
+    /// Bytes that had arrived at each second, flow by flow.
     by_second: Vec<Vec<u64>>,
 }
 

@@ -87,7 +87,7 @@ pub fn shares(name: &str, outcomes: &[RunOutcome], along: &str) -> Option<String
 }
 
 /// The number that a text stands for, in the unit that it names: percent, bits per second,
-/// nanoseconds, octets, products of rate and round trip.
+/// nanoseconds, bytes, products of rate and round trip.
 fn number(text: &str) -> Option<f64> {
     let bare = text.trim_end_matches('%').trim_end_matches("bdp");
     let rate = || text.parse::<Bitrate>().ok().map(|rate| rate.bps() as f64);

@@ -35,13 +35,13 @@ pub enum Acks {
 /// What a reference flow is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Octets that the controller counts in a packet.
+    /// Bytes that the controller counts in a packet.
     pub datagram_octets: u32,
-    /// Octets of headers that the link sees beside those.
+    /// Bytes of headers that the link sees beside those.
     pub overhead_octets: u32,
-    /// Octets of the application in a packet.
+    /// Bytes of the application in a packet.
     pub payload_octets: u32,
-    /// Octets of an acknowledgement as an IP packet.
+    /// Bytes of an acknowledgement as an IP packet.
     pub ack_octets: u32,
     /// When the receiver acknowledges.
     pub acks: Acks,
@@ -49,7 +49,7 @@ pub struct Shape {
     pub start_ns: u64,
     /// When it stops sending, whatever is left.
     pub stop_ns: u64,
-    /// Octets of the application to deliver; none for as many as can be.
+    /// Bytes of the application to deliver; none for as many as can be.
     pub size_octets: Option<u64>,
     /// If set, it sends for the first time only of every second, in nanoseconds.
     pub pulse: Option<(u64, u64)>,

@@ -63,7 +63,7 @@ pub struct Total {
     pub fair_ns: Option<u64>,
     /// Packets sent again for each packet that was lost.
     pub resent_per_loss: Option<f64>,
-    /// Octets of acknowledgements for each octet that arrived.
+    /// Bytes of acknowledgements for each byte that arrived.
     pub acks_per_data: f64,
 }
 
@@ -89,11 +89,11 @@ pub struct FlowOutcome {
     pub label: String,
     /// What arrived after the warm-up, in bits of IP packets per second.
     pub goodput_bps: u64,
-    /// The same without headers: octets of the application.
+    /// The same without headers: bytes of the application.
     pub payload_bps: u64,
     /// From its start to the acknowledgement of all its data, if it had an end.
     pub completion_ns: Option<u64>,
-    /// That, over the time of its octets at the ceiling and a round trip.
+    /// That, over the time of its bytes at the ceiling and a round trip.
     pub slowdown: Option<f64>,
     /// Jain's index of fairness among its streams, if it has several.
     pub streams_jain: Option<f64>,

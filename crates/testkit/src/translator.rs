@@ -12,7 +12,7 @@ pub struct Translator {
     inside: String,
     translating: String,
     outside: String,
-    /// The last octet of the box's own address on the far side.
+    /// The last byte of the box's own address on the far side.
     address: AtomicU8,
 }
 
@@ -95,7 +95,7 @@ impl Translator {
         change("add", old + 1);
     }
 
-    /// Octets that it has sent to the outside.
+    /// Bytes that it has sent to the outside.
     ///
     /// # Panics
     /// If the kernel does not say.

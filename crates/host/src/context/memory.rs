@@ -22,7 +22,7 @@ pub enum Advice {
 }
 
 impl Context {
-    /// Registers `length` octets from `addr`, which peers and work requests address from `iova`;
+    /// Registers `length` bytes from `addr`, which peers and work requests address from `iova`;
     /// gives the key, local and remote.
     ///
     /// The pages must be mapped; they need not be in memory. On demand they are looked for at each
@@ -80,7 +80,7 @@ impl Context {
         if memory.users().any() { Err(Misuse::Busy) } else { Ok(()) }
     }
 
-    /// Registers `length` octets of device memory from `offset`, which are addressed from zero;
+    /// Registers `length` bytes of device memory from `offset`, which are addressed from zero;
     /// gives the key, local and remote.
     pub fn reg_dm_mr(
         &self,

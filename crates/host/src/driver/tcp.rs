@@ -384,7 +384,7 @@ impl Transport for TcpSocket {
     }
 
     /// Everything framed is written, our half is closed, and what arrives is read until all is
-    /// acknowledged. The kernel resets a connection that is closed with unread octets, and a reset
+    /// acknowledged. The kernel resets a connection that is closed with unread bytes, and a reset
     /// may overtake what is still on its way.
     fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
         if !core.phase.has_socket() {

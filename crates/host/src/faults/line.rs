@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Octets on their way at most.
+/// Bytes on their way at most.
 const OCTETS_MAX: usize = 64 << 20;
 
 /// Pieces that come in the order in which they left, each when it is due.

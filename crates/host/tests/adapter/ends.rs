@@ -1,5 +1,5 @@
 //! Two queue pairs that are connected by what they know of each other, and a transfer that is
-//! checked octet by octet.
+//! checked byte by byte.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ impl End {
         &self.bytes
     }
 
-    /// Posts a request for the octets from `offset` on.
+    /// Posts a request for the bytes from `offset` on.
     pub fn post(&self, wr_id: u64, op: SendOp, offset: usize, length: usize) {
         let sges = &[self.sge(offset, length)];
         self.qp.post_send(&SendWr { wr_id, op, flags: SendFlags::SIGNALED, sges }).unwrap();
@@ -151,7 +151,7 @@ impl End {
         out[..count].to_vec()
     }
 
-    /// Writes all of its memory to that of `peer` in pieces of `piece` octets, and calls `between`
+    /// Writes all of its memory to that of `peer` in pieces of `piece` bytes, and calls `between`
     /// with the number of pieces that are complete whenever that has changed.
     pub fn write_all(&self, peer: &Self, piece: usize, mut between: impl FnMut(usize)) {
         let pieces = self.bytes.len() / piece;

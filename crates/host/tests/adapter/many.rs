@@ -7,7 +7,7 @@ use weft_verbs::SendOp;
 use super::ends::{DEADLINE, End};
 use super::line::Line;
 
-/// Octets of a message.
+/// Bytes of a message.
 const MESSAGE: usize = 64;
 /// Receives that are posted, and messages that may be without one.
 const RECEIVES: u64 = 512;

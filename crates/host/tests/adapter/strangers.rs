@@ -52,7 +52,7 @@ fn flood(line: &Line, over: &AtomicBool) {
     }
 }
 
-/// A good datagram with an octet changed, or without its end.
+/// A good datagram with a byte changed, or without its end.
 fn spoil(good: &[Vec<u8>], random: &mut Random) -> Option<Vec<u8>> {
     let mut datagram = good.get(random.next() as usize % good.len().max(1))?.clone();
     let at = random.next() as usize % datagram.len();

@@ -19,7 +19,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// A segment to send: header octets, and the lengths of the pieces of payload after them.
+/// A segment to send: header bytes, and the lengths of the pieces of payload after them.
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub header: Vec<u8>,
@@ -45,7 +45,7 @@ impl Segment {
 /// Where memory begins.
 pub const BASE: u64 = 0x7f00_0000_0000;
 
-/// Memory in which every octet follows from its address.
+/// Memory in which every byte follows from its address.
 pub struct Memory;
 
 impl RegisteredMemory for Memory {
@@ -61,7 +61,7 @@ impl RegisteredMemory for Memory {
     }
 }
 
-/// The octets that TCP would be given.
+/// The bytes that TCP would be given.
 pub fn flatten(gather: &Gather) -> Vec<u8> {
     let mut octets = Vec::new();
     for piece in gather.pieces() {

@@ -1,10 +1,10 @@
-//! Control data: what is said to the kernel about a datagram, or by it, beside its octets.
+//! Control data: what is said to the kernel about a datagram, or by it, beside its bytes.
 #![allow(unsafe_code)]
 
 /// Room for everything that is said of one call.
 const CONTROL_WORDS: usize = 24;
 
-/// What is said to the kernel, or by it, beside the octets.
+/// What is said to the kernel, or by it, beside the bytes.
 #[derive(Default)]
 pub(super) struct ControlMessages {
     pub(super) words: [u64; CONTROL_WORDS],

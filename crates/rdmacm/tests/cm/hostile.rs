@@ -250,7 +250,7 @@ fn a_server_that_never_answers_is_unreachable() {
 
 #[test]
 fn a_peer_that_never_confirms_is_unreachable() {
-    // Peer to peer, with a Write of no octets to come.
+    // Peer to peer, with a Write of no bytes to come.
     let request = b"MPA ID Req Frame\x50\x02\x00\x04\x80\x01\x80\x01";
     let server = Server::new();
     let peer = raw_peer(server.addr, request);

@@ -11,7 +11,7 @@ use crate::common::{DEADLINE, Side, expect, loopback, params};
 use crate::relay::{self, Relay};
 use crate::shuttle::{End, side};
 
-/// Octets of a message: some datagrams.
+/// Bytes of a message: some datagrams.
 const MESSAGE: usize = 200_000;
 /// Messages that the other side has posted receives for.
 const ROUNDS: u64 = 12;

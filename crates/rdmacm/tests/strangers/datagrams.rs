@@ -17,7 +17,7 @@ use super::side::{DEADLINE, Silent, reliable};
 const QKEY: u32 = 0x1234_5678;
 const GROUP: &str = "239.7.7.7";
 const GROUP_PORT: u16 = 65535;
-/// Octets of a receive.
+/// Bytes of a receive.
 const ROOM: usize = 256;
 
 /// A queue pair for datagrams with receives posted.
@@ -74,7 +74,7 @@ impl Receiver {
     }
 }
 
-/// A datagram to queue pair `to` with an octet of text.
+/// A datagram to queue pair `to` with a byte of text.
 fn datagram(to: u32, text: u8) -> Vec<u8> {
     let header = DatagramHeader { to, from: 0x42, qkey: QKEY, immediate: None, solicited: false };
     let mut octets = header.to_bytes()[..header.len()].to_vec();

@@ -185,7 +185,7 @@ impl Side {
         Self { host, mpa, now_ns, inbox: Vec::new() }
     }
 
-    /// Everything it sends, at most `room` octets.
+    /// Everything it sends, at most `room` bytes.
     pub fn output(&mut self, room: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let table = Arc::clone(self.device.regions());
@@ -205,7 +205,7 @@ impl Side {
         }
     }
 
-    /// Takes octets off the wire.
+    /// Takes bytes off the wire.
     pub fn input(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
         let consumed = self.mpa.receive(&self.inbox, self.now_ns);
@@ -253,7 +253,7 @@ pub fn terminate_in(bytes: &[u8]) -> Option<Terminate> {
     (last[1] & 0x0f == 7).then(|| Terminate::parse(&last[18..], TerminatePhase::Operation).unwrap())
 }
 
-/// Carries octets both ways until nothing moves.
+/// Carries bytes both ways until nothing moves.
 pub fn settle(a: &mut Side, b: &mut Side) {
     loop {
         let (to_b, to_a) = (a.output(usize::MAX), b.output(usize::MAX));

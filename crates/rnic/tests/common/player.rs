@@ -11,7 +11,7 @@ use weft_verbs::{SendFlags, SendOp, SendWr};
 
 use super::{ALL, Host, Memory};
 
-/// Octets of each memory.
+/// Bytes of each memory.
 const SIZE: u64 = 16 << 10;
 
 #[derive(Clone, Debug)]

@@ -67,7 +67,7 @@ impl End {
         into
     }
 
-    /// Puts the octets where they are sent from; in basic style there is no such place.
+    /// Puts the bytes where they are sent from; in basic style there is no such place.
     pub fn put(&mut self, data: &[u8]) -> usize {
         let mut rest = data;
         for Stretch { at, len } in self.connection.vacant().collect::<Vec<_>>() {
@@ -80,7 +80,7 @@ impl End {
         put
     }
 
-    /// Takes octets from where they have arrived; in basic style there is no such place.
+    /// Takes bytes from where they have arrived; in basic style there is no such place.
     pub fn take(&mut self, len: usize) -> Vec<u8> {
         let mut taken = Vec::new();
         for stretch in self.connection.arrived() {
@@ -170,11 +170,11 @@ pub struct Stream {
     seed: u8,
     sent: usize,
     read: usize,
-    /// Urgent octets, and how many others were sent before each.
+    /// Urgent bytes, and how many others were sent before each.
     urgent: Vec<(usize, u8)>,
     /// How many of these were taken, or passed over for later ones.
     taken: usize,
-    /// Memory that is sent from, with its octets, and memory that is read into.
+    /// Memory that is sent from, with its bytes, and memory that is read into.
     source: Option<(Memory, usize)>,
     sink: Option<Memory>,
     pub shut: bool,
@@ -208,7 +208,7 @@ impl Stream {
         taken
     }
 
-    /// Has the peer read the next octets, if that is possible now.
+    /// Has the peer read the next bytes, if that is possible now.
     pub fn send_from(&mut self, end: &mut End, len: usize) {
         if !end.connection.prefers_source(len as u64) {
             return;
@@ -233,7 +233,7 @@ impl Stream {
         self.sink = Some(memory);
     }
 
-    /// Has the peer write the next octets, if that is possible now.
+    /// Has the peer write the next bytes, if that is possible now.
     pub fn invite(&mut self, end: &mut End, len: usize) {
         let memory = end.side.memory(len as u64, Access::empty());
         let invited = end.connection.invite(&mut end.verbs, memory.addr(), len as u32);
@@ -269,7 +269,7 @@ impl Stream {
         }
     }
 
-    /// Reads and checks; gives how many octets there were.
+    /// Reads and checks; gives how many bytes there were.
     pub fn receive(&mut self, end: &mut End, len: usize) -> usize {
         self.receive_by(end, len, End::receive)
     }

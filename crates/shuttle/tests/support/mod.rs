@@ -52,7 +52,7 @@ pub struct Pair {
     pub now_ns: u64,
     steps: u32,
     pub answer: Answer,
-    /// Datagrams as they were sent: by whom, when, which octets.
+    /// Datagrams as they were sent: by whom, when, which bytes.
     pub trace: Vec<(usize, u64, Vec<u8>)>,
     /// Lengths of the datagrams that left together, and by whom they were sent.
     pub bundles: Vec<(usize, Vec<u16>)>,

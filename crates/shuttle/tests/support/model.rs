@@ -1,6 +1,6 @@
 //! What lies above the seam in these tests: messages to send, and a checker of what arrives.
 //!
-//! The checker knows what must hold: each octet of a message is placed once and is right, the
+//! The checker knows what must hold: each byte of a message is placed once and is right, the
 //! frontier covers nothing that is not placed, the tail of a Write comes after everything before
 //! it, and nothing is completed that the peer has not delivered.
 
@@ -18,7 +18,7 @@ use weft_wire::llp::{
 use weft_wire::rdmap::Opcode;
 use weft_wire::shuttle::StreamId;
 
-/// Memory in which every octet follows from its address.
+/// Memory in which every byte follows from its address.
 pub struct Memory;
 
 fn octet(addr: u64) -> u8 {
@@ -37,7 +37,7 @@ impl RegisteredMemory for Memory {
     }
 }
 
-/// The octets that the network would be given.
+/// The bytes that the network would be given.
 pub fn flatten(gather: &Gather) -> Vec<u8> {
     let mut octets = Vec::new();
     for piece in gather.pieces() {

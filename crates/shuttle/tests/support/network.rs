@@ -77,7 +77,7 @@ pub struct Network {
     pub down: bool,
     /// The sender's address as the receiver sees it has another port.
     pub rebound: [u16; 2],
-    /// Octets of the largest datagram that gets through...
+    /// Bytes of the largest datagram that gets through...
     pub carries: usize,
     /// ... or of those that may not be cut.
     pub fragments: bool,

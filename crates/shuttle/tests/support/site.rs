@@ -26,7 +26,7 @@ pub struct Site {
     /// Requests that wait for an answer.
     pub asked: VecDeque<Ticket>,
     pub refused: Vec<Refusal>,
-    /// Octets that the endpoint itself answered with.
+    /// Bytes that the endpoint itself answered with.
     pub answered_octets: usize,
     pub config: ShuttleConfig,
     out: Transmit,
@@ -41,7 +41,7 @@ pub struct World {
     pub accepts: bool,
     /// The other halves of what lies above the connections that were asked for.
     halves: Vec<Option<End>>,
-    /// Datagrams as they were sent: by whom, which octets.
+    /// Datagrams as they were sent: by whom, which bytes.
     pub trace: Vec<(usize, Vec<u8>)>,
 }
 

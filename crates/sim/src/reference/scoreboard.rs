@@ -13,7 +13,7 @@ pub struct PacketBurst {
     pub packets: u32,
     /// When it left.
     pub sent_ns: u64,
-    /// Octets delivered at that time.
+    /// Bytes delivered at that time.
     pub delivered_octets: u64,
     /// When the newest of those was acknowledged.
     pub delivered_ns: u64,

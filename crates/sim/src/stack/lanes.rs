@@ -14,7 +14,7 @@ use weft_wire::shuttle::StreamId;
 use crate::flow::Datagram;
 
 const WRITE_OCTETS: u32 = 1 << 30;
-/// Octets of a data packet beside its payload, at most.
+/// Bytes of a data packet beside its payload, at most.
 const HEADERS: usize = 48;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -69,7 +69,7 @@ impl Lanes {
         self.placed
     }
 
-    /// Octets of payload in those.
+    /// Bytes of payload in those.
     pub fn placed_octets(&self) -> u64 {
         self.ports.iter().map(|port| port.placed_octets).sum()
     }
