@@ -212,8 +212,8 @@ mod tests {
         Sockets::bind(addr, PortSpace::Tcp, CmTransport::Auto, Manners::default()).unwrap()
     }
 
-    /// A socket of one port space that has a port of its own choice, and what binds to the same port
-    /// of the other space: any process of the machine may have just that one.
+    /// A socket of one port space, at a port of the kernel's choice, and what binds to that port in
+    /// both: another process may have it in the other space, and then another one is tried.
     fn beside<T>(take: impl Fn() -> (T, SocketAddr)) -> (T, SocketAddr, Sockets) {
         let mut tries = std::iter::repeat_with(|| {
             let (other, at) = take();
