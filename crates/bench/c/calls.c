@@ -88,16 +88,16 @@ static void table(struct peer *p) {
     say(1, "connect");
 }
 
-static void region(struct peer *p, char *memory, size_t octets) {
+static void region(struct peer *p, char *memory, size_t bytes) {
     int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
     struct ibv_mr *mr = NULL;
-    TIMED(SAMPLES, mr = ibv_reg_mr(p->id->pd, memory, octets, access), ibv_dereg_mr(mr));
-    say(SAMPLES, "register %zu", octets);
-    if (mlock(memory, octets) != 0)
+    TIMED(SAMPLES, mr = ibv_reg_mr(p->id->pd, memory, bytes, access), ibv_dereg_mr(mr));
+    say(SAMPLES, "register %zu", bytes);
+    if (mlock(memory, bytes) != 0)
         return;
-    munlock(memory, octets);
-    TIMED(SAMPLES / 5, (void)!mlock(memory, octets), munlock(memory, octets));
-    say(SAMPLES / 5, "lock %zu", octets);
+    munlock(memory, bytes);
+    TIMED(SAMPLES / 5, (void)!mlock(memory, bytes), munlock(memory, bytes));
+    say(SAMPLES / 5, "lock %zu", bytes);
 }
 
 static void memory(struct peer *p) {

@@ -2,7 +2,7 @@
  *
  *   exchange listen|connect ADDRESS PORT SECONDS eager|by-write|by-read|connect NUMBER
  *
- * Of NUMBER octets: {"us": until the side that began knows that the other one has them}.
+ * Of NUMBER bytes: {"us": until the side that began knows that the other one has them}.
  * eager:    one message into a receive; a message says that it is there.
  * by-write: START, REPLY with the place, an RDMA Write and FIN; a message says that it is there.
  * by-read:  START with the place, an RDMA Read by the other side, FIN.
@@ -15,62 +15,62 @@ enum { AT_LEAST = 3, CONNECTIONS_MAX = 4096 };
 static const char MORE = 1, END = 2;
 
 /* A message of control; its first octet says whether there is more to come. */
-static void say(struct peer *p, char what, size_t octets) {
+static void say(struct peer *p, char what, size_t bytes) {
     p->memory[0] = what;
-    post(p, IBV_WR_SEND, 0, 0, octets, IBV_SEND_SIGNALED);
+    post(p, IBV_WR_SEND, 0, 0, bytes, IBV_SEND_SIGNALED);
     wait_for(p->id->send_cq);
 }
 
 /* Without waiting for it to complete, so that it leaves at once. */
 static char heard(struct peer *p) {
     wait_for(p->id->recv_cq);
-    char what = p->memory[p->octets];
+    char what = p->memory[p->bytes];
     receive_data(p);
     return what;
 }
 
-static void begin_one(struct peer *p, char what, size_t octets) {
+static void begin_one(struct peer *p, char what, size_t bytes) {
     if (strcmp(p->pattern, "eager") == 0) {
-        say(p, what, octets);
+        say(p, what, bytes);
     } else {
         say(p, what, 1);
         if (strcmp(p->pattern, "by-write") == 0) {
             heard(p);
             /* The FIN is behind the Write, and is heard when that has been placed. */
-            post_write(p, octets, 0);
+            post_write(p, bytes, 0);
             say(p, MORE, 1);
         }
     }
     heard(p);
 }
 
-static char take_one(struct peer *p, size_t octets) {
+static char take_one(struct peer *p, size_t bytes) {
     char what = heard(p);
     if (strcmp(p->pattern, "by-write") == 0) {
         say(p, MORE, 1);
         heard(p);
     } else if (strcmp(p->pattern, "by-read") == 0) {
-        post(p, IBV_WR_RDMA_READ, p->octets, 0, octets, IBV_SEND_SIGNALED);
+        post(p, IBV_WR_RDMA_READ, p->bytes, 0, bytes, IBV_SEND_SIGNALED);
         wait_for(p->id->send_cq);
     }
     say(p, MORE, 1);
     return what;
 }
 
-static void exchange(char **argv, size_t octets) {
-    struct peer p = meet(argv, octets, receive_data);
+static void exchange(char **argv, size_t bytes) {
+    struct peer p = meet(argv, bytes, receive_data);
     if (p.connects) {
-        begin_one(&p, MORE, octets);
+        begin_one(&p, MORE, bytes);
         double began = now_s(), elapsed = 0;
         long count = 0;
         for (; count < AT_LEAST || elapsed < p.seconds; count++) {
-            begin_one(&p, MORE, octets);
+            begin_one(&p, MORE, bytes);
             elapsed = now_s() - began;
         }
         printf("{\"us\": %.4f}\n", elapsed * 1e6 / count);
-        begin_one(&p, END, octets);
+        begin_one(&p, END, bytes);
     } else {
-        while (take_one(&p, octets) != END)
+        while (take_one(&p, bytes) != END)
             ;
     }
     part(&p);

@@ -5,7 +5,7 @@
  * fetch:   1 KB is read from a program that computes for NUMBER us at a time: {"us": ...}.
  * overlap: 1 KB is written to and fro, and between the two the side that began computes for NUMBER
  *          us: {"ratio": the share of the time that was computing}.
- * crowd:   forty connections bring messages of NUMBER octets at a fixed rate into the memory of a
+ * crowd:   forty connections bring messages of NUMBER bytes at a fixed rate into the memory of a
  *          program that computes: {"ratio": its time beside its time without them}. */
 
 #include "peer.h"
@@ -18,11 +18,11 @@ static const double RATE_BPS = 1e9;
 static const char END = 2;
 
 /* The last octet of what the other side writes here; nothing else tells of a Write. */
-static volatile char *mark(struct peer *p) { return p->memory + 2 * p->octets - 1; }
+static volatile char *mark(struct peer *p) { return p->memory + 2 * p->bytes - 1; }
 
 static void write_mark(struct peer *p, char value) {
-    p->memory[p->octets - 1] = value;
-    post_write(p, p->octets, IBV_SEND_SIGNALED);
+    p->memory[p->bytes - 1] = value;
+    post_write(p, p->bytes, IBV_SEND_SIGNALED);
 }
 
 static void fetch(struct peer *p, double load_s) {
@@ -34,7 +34,7 @@ static void fetch(struct peer *p, double load_s) {
     double began = now_s(), elapsed = 0;
     long count = 0;
     for (; count < AT_LEAST || elapsed < p->seconds; count++) {
-        post(p, IBV_WR_RDMA_READ, p->octets, 0, p->octets, IBV_SEND_SIGNALED);
+        post(p, IBV_WR_RDMA_READ, p->bytes, 0, p->bytes, IBV_SEND_SIGNALED);
         wait_for(p->id->send_cq);
         elapsed = now_s() - began;
     }
@@ -88,11 +88,11 @@ static void computing(struct peer *peers, double seconds) {
 }
 
 /* Writes by all connections in turn, at the rate, until the other side tells what it came to. */
-static double crowding(struct peer *peers, size_t octets) {
+static double crowding(struct peer *peers, size_t bytes) {
     int outstanding[CLIENTS] = {0};
     struct ibv_wc wc;
     hear(&peers[0]);
-    double each = octets * 8 / RATE_BPS, due = now_s();
+    double each = bytes * 8 / RATE_BPS, due = now_s();
     for (int turn = 0; ibv_poll_cq(peers[0].id->recv_cq, 1, &wc) == 0; turn++) {
         struct peer *p = &peers[turn % CLIENTS];
         while (now_s() < due)
@@ -102,24 +102,24 @@ static double crowding(struct peer *peers, size_t octets) {
             wait_for(p->id->send_cq);
             outstanding[turn % CLIENTS]--;
         }
-        post_write(p, octets, IBV_SEND_SIGNALED);
+        post_write(p, bytes, IBV_SEND_SIGNALED);
         outstanding[turn % CLIENTS]++;
     }
     double ratio;
-    memcpy(&ratio, peers[0].memory + 2 * peers[0].octets, sizeof ratio);
+    memcpy(&ratio, peers[0].memory + 2 * peers[0].bytes, sizeof ratio);
     for (int i = 0; i < CLIENTS; i++)
         for (; outstanding[i] > 0; outstanding[i]--)
             wait_for(peers[i].id->send_cq);
     return ratio;
 }
 
-static void crowd(char **argv, size_t octets) {
+static void crowd(char **argv, size_t bytes) {
     struct rdma_cm_id *listener = NULL;
     struct peer peers[CLIENTS];
     for (int i = 0; i < CLIENTS; i++)
-        peers[i] = join(argv, &listener, octets < CONTROL ? CONTROL : octets, receive);
+        peers[i] = join(argv, &listener, bytes < CONTROL ? CONTROL : bytes, receive);
     if (peers[0].connects) {
-        printf("{\"ratio\": %.6f}\n", crowding(peers, octets));
+        printf("{\"ratio\": %.6f}\n", crowding(peers, bytes));
         for (int i = 0; i < CLIENTS; i++)
             tell(&peers[i], 0);
     } else {

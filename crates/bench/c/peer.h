@@ -23,9 +23,9 @@ struct peer {
     double connecting_s;
     const char *pattern;
     struct rdma_cm_id *id;
-    /* `octets` to send from, as many to receive into, then messages of control. */
+    /* `bytes` to send from, as many to receive into, then messages of control. */
     char *memory;
-    size_t octets;
+    size_t bytes;
     struct ibv_mr *mr;
     /* Where the other side's memory is. */
     struct { uint64_t address; uint32_t key; } here, far;
@@ -58,21 +58,21 @@ static inline struct rdma_cm_id *endpoint(const char *address, const char *port,
 }
 
 static inline void receive(struct peer *p) {
-    char *to = p->memory + 2 * p->octets;
+    char *to = p->memory + 2 * p->bytes;
     must(rdma_post_recv(p->id, NULL, to, CONTROL, p->mr), "rdma_post_recv");
 }
 
-/* Receives take messages of `octets` where a pattern sends its data by Sends. */
+/* Receives take messages of `bytes` where a pattern sends its data by Sends. */
 static inline void receive_data(struct peer *p) {
-    must(rdma_post_recv(p->id, NULL, p->memory + p->octets, p->octets, p->mr), "rdma_post_recv");
+    must(rdma_post_recv(p->id, NULL, p->memory + p->bytes, p->bytes, p->mr), "rdma_post_recv");
 }
 
-static inline void prepare(struct peer *p, size_t octets, void (*post)(struct peer *)) {
+static inline void prepare(struct peer *p, size_t bytes, void (*post)(struct peer *)) {
     int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    p->octets = octets;
-    p->memory = calloc(1, 2 * octets + CONTROL);
+    p->bytes = bytes;
+    p->memory = calloc(1, 2 * bytes + CONTROL);
     must(p->memory == NULL, "calloc");
-    p->mr = ibv_reg_mr(p->id->pd, p->memory, 2 * octets + CONTROL, access);
+    p->mr = ibv_reg_mr(p->id->pd, p->memory, 2 * bytes + CONTROL, access);
     must(p->mr == NULL, "ibv_reg_mr");
     p->here.address = (uintptr_t)p->memory;
     p->here.key = p->mr->rkey;
@@ -80,9 +80,9 @@ static inline void prepare(struct peer *p, size_t octets, void (*post)(struct pe
         post(p);
 }
 
-/* Joins this process to the other one by a connection; each has `octets` to send from and as many
+/* Joins this process to the other one by a connection; each has `bytes` to send from and as many
  * to receive into, and `post` posts a receive. One that listens may be joined over and over. */
-static inline struct peer join(char **argv, struct rdma_cm_id **listener, size_t octets,
+static inline struct peer join(char **argv, struct rdma_cm_id **listener, size_t bytes,
                                void (*post)(struct peer *)) {
     struct peer p = {.connects = strcmp(argv[1], "connect") == 0, .seconds = atof(argv[4])};
     struct rdma_conn_param how = {
@@ -97,7 +97,7 @@ static inline struct peer join(char **argv, struct rdma_cm_id **listener, size_t
     double began = now_s();
     if (p.connects) {
         p.id = endpoint(argv[2], argv[3], 0);
-        prepare(&p, octets, post);
+        prepare(&p, bytes, post);
         must(rdma_connect(p.id, &how), "rdma_connect");
         p.connecting_s = now_s() - began;
         memcpy(&p.far, p.id->event->param.conn.private_data, sizeof p.far);
@@ -109,15 +109,15 @@ static inline struct peer join(char **argv, struct rdma_cm_id **listener, size_t
     }
     must(rdma_get_request(*listener, &p.id), "rdma_get_request");
     memcpy(&p.far, p.id->event->param.conn.private_data, sizeof p.far);
-    prepare(&p, octets, post);
+    prepare(&p, bytes, post);
     must(rdma_accept(p.id, &how), "rdma_accept");
     return p;
 }
 
 /* The only connection of a program. */
-static inline struct peer meet(char **argv, size_t octets, void (*post)(struct peer *)) {
+static inline struct peer meet(char **argv, size_t bytes, void (*post)(struct peer *)) {
     struct rdma_cm_id *listener = NULL;
-    struct peer p = join(argv, &listener, octets, post);
+    struct peer p = join(argv, &listener, bytes, post);
     if (listener)
         rdma_destroy_ep(listener);
     return p;
@@ -131,8 +131,8 @@ static inline void part(struct peer *p) {
 }
 
 static inline void post(struct peer *p, enum ibv_wr_opcode opcode, size_t from, size_t to,
-                        size_t octets, int flags) {
-    struct ibv_sge sge = {(uintptr_t)p->memory + from, octets, p->mr->lkey};
+                        size_t bytes, int flags) {
+    struct ibv_sge sge = {(uintptr_t)p->memory + from, bytes, p->mr->lkey};
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = opcode}, *bad;
     wr.send_flags = flags;
     wr.wr.rdma.remote_addr = p->far.address + to;
@@ -141,8 +141,8 @@ static inline void post(struct peer *p, enum ibv_wr_opcode opcode, size_t from, 
 }
 
 /* Into what the other side receives into. */
-static inline void post_write(struct peer *p, size_t octets, int flags) {
-    post(p, IBV_WR_RDMA_WRITE, 0, p->octets, octets, flags);
+static inline void post_write(struct peer *p, size_t bytes, int flags) {
+    post(p, IBV_WR_RDMA_WRITE, 0, p->bytes, bytes, flags);
 }
 
 /* Asks over and over until something is complete; its length, if it was received. */
@@ -169,7 +169,7 @@ static inline void tell(struct peer *p, double value) {
 static inline double hear(struct peer *p) {
     double value;
     wait_for(p->id->recv_cq);
-    memcpy(&value, p->memory + 2 * p->octets, sizeof value);
+    memcpy(&value, p->memory + 2 * p->bytes, sizeof value);
     receive(p);
     return value;
 }

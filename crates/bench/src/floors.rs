@@ -46,9 +46,9 @@ enum FloorKind {
         call: usize,
         /// At most so many bytes.
         #[arg(long)]
-        octets: Option<u64>,
+        bytes: Option<u64>,
         /// Another stream the other way at the same time.
-        #[arg(long, conflicts_with = "octets")]
+        #[arg(long, conflicts_with = "bytes")]
         both: bool,
     },
     /// Ping-pong, blocking in the kernel or polling it.
@@ -58,7 +58,7 @@ enum FloorKind {
         spin: bool,
         /// Bytes of a message.
         #[arg(long, default_value_t = MESSAGE)]
-        octets: usize,
+        bytes: usize,
     },
     /// Cost of single calls.
     Calls,
@@ -78,7 +78,7 @@ enum FloorKind {
     Crowd {
         /// Bytes of a message.
         #[arg(long)]
-        octets: usize,
+        bytes: usize,
     },
     /// Connections one after the other.
     Connect {
@@ -123,7 +123,7 @@ fn serve(kind: FloorKind, listener: &TcpListener, socket: TcpStream, time: Durat
     match kind {
         FloorKind::Stream { call, both: true, .. } => both::serve(socket, call, time),
         FloorKind::Stream { call, .. } => stream::serve(socket, call),
-        FloorKind::Pingpong { spin, octets } => pingpong::serve(socket, spin, octets),
+        FloorKind::Pingpong { spin, bytes } => pingpong::serve(socket, spin, bytes),
         FloorKind::Calls => calls::serve(socket),
         FloorKind::Fetch { load } => load::serve_fetch(socket, Duration::from_micros(load)),
         FloorKind::Overlap { .. } => pingpong::serve(socket, true, load::MESSAGE),
@@ -136,14 +136,14 @@ fn serve(kind: FloorKind, listener: &TcpListener, socket: TcpStream, time: Durat
 fn measure(kind: FloorKind, socket: TcpStream, time: Duration) -> Result<Value> {
     match kind {
         FloorKind::Stream { call, both: true, .. } => both::measure(socket, call, time),
-        FloorKind::Stream { call, octets, .. } => stream::measure(socket, call, time, octets),
-        FloorKind::Pingpong { spin, octets } => pingpong::measure(socket, spin, octets, time),
+        FloorKind::Stream { call, bytes, .. } => stream::measure(socket, call, time, bytes),
+        FloorKind::Pingpong { spin, bytes } => pingpong::measure(socket, spin, bytes, time),
         FloorKind::Calls => calls::measure(socket),
         FloorKind::Fetch { .. } => load::measure_fetch(socket, time),
         FloorKind::Overlap { load } => {
             load::measure_overlap(socket, Duration::from_micros(load), time)
         }
-        FloorKind::Crowd { octets } => load::measure_crowd(socket, octets),
+        FloorKind::Crowd { bytes } => load::measure_crowd(socket, bytes),
         FloorKind::Connect { count } => load::measure_connect(socket, count),
         FloorKind::Memory => memory::measure(socket, time),
     }
@@ -173,27 +173,26 @@ mod tests {
 
     #[test]
     fn every_floor_measures_and_its_server_ends() {
-        let stream = both_ends(FloorKind::Stream { call: 1 << 18, octets: None, both: false });
+        let stream = both_ends(FloorKind::Stream { call: 1 << 18, bytes: None, both: false });
         assert!(stream["gbps"].as_f64().unwrap() > 0.0);
-        assert!(stream["octets"].as_f64().unwrap() > 0.0);
+        assert!(stream["bytes"].as_f64().unwrap() > 0.0);
         let some =
-            both_ends(FloorKind::Stream { call: 1 << 18, octets: Some(300_000), both: false });
-        assert_eq!(some["octets"].as_f64(), Some(300_000.0));
-        let all =
-            both_ends(FloorKind::Stream { call: 1 << 18, octets: Some(1 << 60), both: false });
-        assert!((1.0..1e18).contains(&all["octets"].as_f64().unwrap()), "{all}");
+            both_ends(FloorKind::Stream { call: 1 << 18, bytes: Some(300_000), both: false });
+        assert_eq!(some["bytes"].as_f64(), Some(300_000.0));
+        let all = both_ends(FloorKind::Stream { call: 1 << 18, bytes: Some(1 << 60), both: false });
+        assert!((1.0..1e18).contains(&all["bytes"].as_f64().unwrap()), "{all}");
         let ratio = |kind| both_ends(kind)["ratio"].as_f64().unwrap();
         let overlapped = ratio(FloorKind::Overlap { load: 20_000 });
         assert!(overlapped > 0.0 && overlapped <= 1.0, "{overlapped}");
-        assert!(ratio(FloorKind::Crowd { octets: 1024 }) > 0.0);
+        assert!(ratio(FloorKind::Crowd { bytes: 1024 }) > 0.0);
         let fetched = both_ends(FloorKind::Fetch { load: 20_000 });
         assert!(fetched["us"].as_f64().unwrap() >= 20_000.0, "{fetched}");
         assert!(both_ends(FloorKind::Connect { count: 3 })["us"].as_f64().unwrap() > 0.0);
         let calls = both_ends(FloorKind::Calls);
         assert!(calls["calls"]["connect"].as_f64().unwrap() > 0.0, "{calls}");
-        let both = both_ends(FloorKind::Stream { call: 1 << 18, octets: None, both: true });
+        let both = both_ends(FloorKind::Stream { call: 1 << 18, bytes: None, both: true });
         assert!(both["gbps"].as_f64().unwrap() > 0.0);
-        let pingpong = |spin, octets| FloorKind::Pingpong { spin, octets };
+        let pingpong = |spin, bytes| FloorKind::Pingpong { spin, bytes };
         for kind in [pingpong(false, 1), pingpong(true, MESSAGE), FloorKind::Memory] {
             assert!(both_ends(kind)["us"].as_f64().unwrap() > 0.0, "{kind:?}");
         }

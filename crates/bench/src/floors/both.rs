@@ -29,7 +29,7 @@ pub fn measure(mut socket: TcpStream, call: usize, time: Duration) -> Result<Val
     let received = reader.join().ok().context("the reader failed")??;
     let bytes = (sent + received) as f64;
     let gbps = bytes * 8.0 / began.elapsed().as_secs_f64() / 1e9;
-    Ok(json!({ "gbps": gbps, "octets": bytes }))
+    Ok(json!({ "gbps": gbps, "bytes": bytes }))
 }
 
 fn send(socket: &mut TcpStream, call: usize, time: Duration) -> Result<u64> {

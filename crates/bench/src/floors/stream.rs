@@ -49,7 +49,7 @@ pub fn measure(
     }
     let report = |bytes: u64| {
         let gbps = bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;
-        json!({ "gbps": gbps, "octets": bytes as f64 })
+        json!({ "gbps": gbps, "bytes": bytes as f64 })
     };
     let whole = bytes.is_none() || left == 0;
     let rest = bytes.map(|_| time.saturating_sub(began.elapsed()).max(Duration::from_millis(1)));

@@ -139,7 +139,7 @@ impl CountedStream {
         })?;
         self.way.check(&pair.client.stderr)?;
         let report: Value = serde_json::from_str(&pair.client.stdout).context("the report")?;
-        let arrived = report["octets"].as_f64() == Some(bytes as f64);
+        let arrived = report["bytes"].as_f64() == Some(bytes as f64);
         ensure!(arrived, "not all of it arrived in {PATIENCE_S} s: {report}");
         let read = |file: PathBuf| -> Result<f64> {
             let said = fs::read_to_string(&file).with_context(|| file.display().to_string())?;

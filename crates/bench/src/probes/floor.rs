@@ -47,7 +47,7 @@ impl BenchProbe for FloorProbe {
             return Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)]);
         }
         let field = |name: &str| report[name].as_f64().with_context(|| format!("no {name}"));
-        let cpu = pair.cpu().as_secs_f64() / (field("octets")? / 1e9);
+        let cpu = pair.cpu().as_secs_f64() / (field("bytes")? / 1e9);
         Ok(vec![
             ProbeReading::new(&self.label, ReadingUnit::GigabitsPerSecond, field("gbps")?),
             ProbeReading::new(

@@ -230,7 +230,7 @@ impl BenchProbe for Pattern {
             Some(ProbeReading::new(self.call(call), ReadingUnit::Microseconds, us.as_f64()?))
         });
         let main = report.iter().filter_map(|(key, value)| self.reading(key, value));
-        let bytes = report.get("octets").and_then(Value::as_f64);
+        let bytes = report.get("bytes").and_then(Value::as_f64);
         let cost = cpu_s.zip(bytes).map(|(cpu_s, bytes)| {
             ProbeReading::new(
                 self.cost(),

@@ -230,7 +230,7 @@ impl Transfer {
         let client = format!("{side} --connect 10.77.0.2:5201 {amount}");
         let (report, moved) = self.reported(lab, &server, &client)?;
         let early = report["early"].as_f64().context("nothing about the start")?;
-        let bytes = bytes.or(report["octets"].as_f64()).context("no amount")?;
+        let bytes = bytes.or(report["bytes"].as_f64()).context("no amount")?;
         Ok(WanTransfer { bytes, early, ..moved })
     }
 
