@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_net::stream::ByteStream;
+use weft_net::stream::MpaCarrier;
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{Leased, Pollable, Readiness};
 use weft_rnic::shuttle::Route;
@@ -99,7 +99,7 @@ impl ConnSlot {
     }
 
     /// Gives a TCP connection to the queue pair's reactor.
-    pub fn attach(&self, mpa: MpaQp, stream: ByteStream, watcher: Arc<dyn LinkWatcher>) {
+    pub fn attach(&self, mpa: MpaQp, stream: MpaCarrier, watcher: Arc<dyn LinkWatcher>) {
         let woken = self.woken(mpa.qp());
         self.hold(Box::new(Driver::mpa(&self.host, woken, mpa, stream, watcher)));
     }

@@ -14,7 +14,7 @@ use weft_net::lane::rendezvous::{LaneListener, LaneOffer};
 use weft_net::refused;
 use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
 use weft_net::socket::{self, SocketKind};
-use weft_net::stream::ByteStream;
+use weft_net::stream::MpaCarrier;
 use weft_os::clock;
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
@@ -215,7 +215,7 @@ impl IwarpConnect {
         self.slot.host().reactor().set_timer(at, this);
     }
 
-    fn link(&self, stream: ByteStream, agreed: &Agreed, role: MpaRole) {
+    fn link(&self, stream: MpaCarrier, agreed: &Agreed, role: MpaRole) {
         // A queue pair that failed or was destroyed meanwhile takes nothing.
         let nobody = Arc::new(Nobody);
         // Programs that connect by themselves were written for adapters.
@@ -286,7 +286,7 @@ impl AwaitsStream for IwarpConnect {
         let Ok((reply, agreed)) = responder.accept(&self.offer()) else { return };
         let lane = lanes.and_then(|lanes| lanes.claim(&stream));
         if (&stream).write(&reply).is_ok_and(|n| n == reply.len()) {
-            self.link(ByteStream::with_lane(stream, lane), &agreed, MpaRole::Responder);
+            self.link(MpaCarrier::new(stream, lane), &agreed, MpaRole::Responder);
         }
     }
 }
@@ -310,7 +310,7 @@ impl Pollable for IwarpConnect {
                 drop(stage);
                 if let ConnectStage::Calling(call, _) = stage_before {
                     let lane = call.lane.and_then(LaneOffer::granted);
-                    let stream = ByteStream::with_lane(call.stream, lane);
+                    let stream = MpaCarrier::new(call.stream, lane);
                     self.link(stream, &agreed, MpaRole::Initiator);
                 }
             }

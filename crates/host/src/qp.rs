@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use weft_fault::Verb;
 use weft_net::secrecy::Chosen;
-use weft_net::stream::ByteStream;
+use weft_net::stream::MpaCarrier;
 use weft_net::tcp;
 use weft_net::udp::UdpPort;
 use weft_os::clock;
@@ -240,7 +240,7 @@ impl HostQp {
     /// the peer if that was to be awaited, and of the end.
     pub fn attach(
         &self,
-        stream: impl Into<ByteStream>,
+        stream: impl Into<MpaCarrier>,
         agreed: &Agreed,
         role: MpaRole,
         watcher: Arc<dyn LinkWatcher>,
@@ -350,7 +350,7 @@ fn prepare_tcp(fd: BorrowedFd<'_>, stall_after: Duration) {
 pub(crate) fn take_stream(
     qp: &Arc<weft_verbs::Qp>,
     slot: &ConnSlot,
-    stream: ByteStream,
+    stream: MpaCarrier,
     agreed: &Agreed,
     role: MpaRole,
     watcher: Arc<dyn LinkWatcher>,
@@ -361,27 +361,25 @@ pub(crate) fn take_stream(
         return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
     }
     let stall_after = slot.host().settings().stall_after;
-    if let Some(fd) = stream.tcp() {
-        if let Some((local, remote)) = tcp::ends(fd) {
+    if let MpaCarrier::Tcp(stream) = &stream {
+        if let Some((local, remote)) = tcp::ends(stream.fd()) {
             slot.host().secrecy().permit_stream(Chosen::ByName, local, remote)?;
         }
-        prepare_tcp(fd, stall_after);
+        prepare_tcp(stream.fd(), stall_after);
     }
-    // Shared memory alters nothing on the way.
-    let checked = !stream.is_lane();
-    let agreed = Agreed {
-        crc: agreed.crc && checked,
-        markers_in: agreed.markers_in && checked,
-        markers_out: agreed.markers_out && checked,
-        ..agreed.clone()
+    let confirm = manner == CompletionRule::OfAdapters;
+    // What is placed in a lane is known to be.
+    let (emss, batch_bytes, confirm) = match &stream {
+        MpaCarrier::Tcp(stream) => (stream.segment_bytes(), stream.batch_bytes(), confirm),
+        MpaCarrier::Lane { .. } => (u16::MAX.into(), 0, false),
     };
     let link = MpaLink {
         role,
-        agreed: &agreed,
-        emss: stream.segment_bytes(),
-        batch_bytes: stream.batch_bytes(),
+        agreed,
+        emss,
+        batch_bytes,
         stall_ns: stall_after.as_nanos() as u64,
-        confirm: manner == CompletionRule::OfAdapters,
+        confirm,
         when_closed: match manner {
             CompletionRule::OfAdapters => WhenClosed::Stay,
             CompletionRule::OfIwarp => WhenClosed::Fail,

@@ -1,15 +1,22 @@
-//! A byte stream between two processes of one host, by memory that both map.
+//! Segments between two processes of one host, by memory that both map.
 //!
-//! A lane takes the place of a TCP connection that is there already ([`rendezvous`]): bytes go
-//! through two rings (`ring`), and a Unix socket carries what sleeping needs, one byte for a side
-//! that sleeps (the bell), and the end of the peer's process.
+//! A lane carries what a queue pair sends in place of a TCP connection, or beside the datagrams of
+//! a Shuttle connection ([`rendezvous`]). Segments go through rings (`ring`), two for each
+//! direction, and a Unix socket carries what sleeping needs, one byte for a side that sleeps (the
+//! bell), and the end of the peer's process.
 //!
 //! Invariant: what a [`ShmLane`] gives is what the peer wrote, in order, once; or it is closed. A
 //! peer that dies or writes nonsense into the memory closes it.
 //!
-//! Order of calls: [`ShmLane::send`] and [`ShmLane::receive`] as for a socket, the latter when
-//! [`ShmLane::poll`] says so. Who stops polling calls [`ShmLane::sleep`] before it waits for
-//! [`ShmLane::bell`] to become readable, and [`ShmLane::wake`] when it polls again.
+//! Who is about to sleep says so in the memory ([`ShmLane::sleep`]), then looks once more; who
+//! writes there looks afterwards whether the other side sleeps. With a full fence between each
+//! pair, one of the two sees the other, so no bell is missed and none is rung for a side that is
+//! awake.
+//!
+//! Order of calls: those of [`SegmentLane`] when [`ShmLane::has_news`] says so. Who stops polling
+//! calls [`ShmLane::sleep`] before it waits for [`ShmLane::bell`] to become readable, then
+//! [`ShmLane::heed_bell`]; and [`ShmLane::wake`] when it polls again.
+#![allow(unsafe_code)]
 
 mod memory;
 pub mod rendezvous;
@@ -17,36 +24,84 @@ mod ring;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use weft_os::fds::HighFd;
-use weft_rnic::{Batch, Written};
+use weft_rnic::wire::ids::Msn;
+use weft_rnic::wire::llp::Gather;
+use weft_rnic::{LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane};
 
-use crate::tcp::{Ready, Received};
+use crate::tcp::Received;
 use memory::Mapping;
-pub use memory::RING_BYTES;
-use ring::{Corrupt, RingReader, RingWriter};
+use ring::{Corrupt, FlowCounters, RingReader, RingWriter};
 
-/// Empty receives of a side that polls between two looks at the bell, which costs a system call.
-const POLLS_A_LOOK: u32 = 256;
+/// Looks of a side that polls and finds nothing, between two at the bell, which costs a system
+/// call.
+const POLLS_A_LOOK: u32 = 1024;
 
 /// Which end of a lane this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaneEnd {
-    /// The end that connected, and made the memory.
+    /// The end that made the memory.
     Initiator,
     /// The other one.
     Responder,
 }
 
+/// What the reader of a direction is woken for.
+mod sleeps {
+    /// Nothing: it is awake.
+    pub const NOT: u32 = 0;
+    /// What is written in this direction.
+    pub const FOR_SEGMENTS: u32 = 1;
+    /// That, and that its own segments in the other direction were taken.
+    pub const FOR_ALL: u32 = 2;
+}
+
+/// A value with a cache line of its own.
+#[repr(C, align(64))]
+struct Line<T>(T);
+
+/// The page of a direction. All zero is a direction in which nothing was written.
+#[repr(C)]
+struct DirectionPage {
+    flows: [FlowCounters; 2],
+    /// One of [`mod@sleeps`], of who reads this direction.
+    reader_sleeps: Line<AtomicU32>,
+    /// Nothing follows.
+    finished: Line<AtomicU32>,
+    /// What the reader says of a message that waits for a receive; see [`pack`].
+    not_ready: Line<AtomicU64>,
+}
+
+/// Whether there is a message that waits.
+const WAITS: u64 = 1 << 63;
+
+fn pack(not_ready: Option<NotReady>) -> u64 {
+    not_ready.map_or(0, |NotReady { credit, wait_us }| {
+        WAITS | u64::from(wait_us & 0x7fff_ffff) << 32 | u64::from(credit.0)
+    })
+}
+
+fn unpack(word: u64) -> Option<NotReady> {
+    let wait_us = (word >> 32) as u32 & 0x7fff_ffff;
+    (word & WAITS != 0).then_some(NotReady { credit: Msn(word as u32), wait_us })
+}
+
 /// One end of a lane.
 pub struct ShmLane {
     bell: HighFd,
-    writer: RingWriter,
-    reader: RingReader,
-    /// Empty receives since the last look at the bell.
+    mapping: Arc<Mapping>,
+    /// The directions, as [`Mapping::page`] counts them.
+    out: usize,
+    back: usize,
+    writers: [RingWriter; 2],
+    readers: [RingReader; 2],
+    is_asleep: bool,
+    /// Looks without news since the last one at the bell.
     polls: u32,
     /// The peer has gone, or broken the rules.
-    gone: bool,
+    is_gone: bool,
 }
 
 impl ShmLane {
@@ -55,8 +110,31 @@ impl ShmLane {
             LaneEnd::Initiator => (0, 1),
             LaneEnd::Responder => (1, 0),
         };
-        let (writer, reader) = (RingWriter::new(mapping, out), RingReader::new(mapping, back));
-        Self { bell, writer, reader, polls: 0, gone: false }
+        let page = |direction| {
+            let page: *const DirectionPage = mapping.page(direction).cast();
+            // SAFETY: mapped, aligned to a page, and of atomics only.
+            unsafe { &(*page).flows }
+        };
+        let writer =
+            |flow: usize| RingWriter::new(mapping, &page(out)[flow], mapping.ring(out, flow));
+        let reader =
+            |flow: usize| RingReader::new(mapping, &page(back)[flow], mapping.ring(back, flow));
+        Self {
+            bell,
+            out,
+            back,
+            writers: [writer(0), writer(1)],
+            readers: [reader(0), reader(1)],
+            mapping: Arc::clone(mapping),
+            is_asleep: false,
+            polls: 0,
+            is_gone: false,
+        }
+    }
+
+    fn page(&self, direction: usize) -> &DirectionPage {
+        // SAFETY: mapped as long as this lives, aligned to a page, and of atomics only.
+        unsafe { &*self.mapping.page(direction).cast() }
     }
 
     /// What becomes readable when a side that sleeps has something to do, or the peer has gone.
@@ -64,122 +142,157 @@ impl ShmLane {
         self.bell.as_fd()
     }
 
-    /// Writes what is left of a batch if there is room for all of it, which has to be less than
-    /// [`RING_BYTES`].
-    pub fn send(&mut self, out: &Batch<'_>) -> Written {
-        if self.gone {
-            return Written::Failed;
-        }
-        let written = self.writer.write(out);
-        match written {
-            Written::Octets(_) if self.writer.publish() => self.ring(),
-            Written::Failed => self.gone = true,
-            _ => {}
-        }
-        written
-    }
-
-    /// Reads what is there.
-    pub fn receive(&mut self, room: &mut [u8]) -> Received {
-        match self.read(room) {
-            Ok(0) if room.is_empty() => Received::Nothing,
-            Ok(0) => self.look_at_bell(room),
-            Ok(len) => Received::Octets(len),
-            Err(Corrupt) => self.break_off(),
-        }
-    }
-
-    /// Whether [`ShmLane::receive`] may bring something: there is something, or it is time to look
-    /// whether the peer is there.
-    pub fn poll(&mut self) -> bool {
+    /// Whether there is something to do, without a system call: a segment, segments of this side
+    /// that were taken, the end, or that it is time to look whether the peer is there.
+    pub fn has_news(&mut self) -> bool {
         self.polls += 1;
-        self.reader.sleeps() || self.polls >= POLLS_A_LOOK || self.ready().read
+        self.polls >= POLLS_A_LOOK || self.is_asleep || self.has_arrivals() || self.has_acks()
     }
 
-    fn read(&mut self, room: &mut [u8]) -> Result<usize, Corrupt> {
-        let len = self.reader.read(room)?;
-        if len > 0 && self.reader.publish() {
-            self.ring();
-        }
-        Ok(len)
+    /// Whether something arrived, or nothing will any more.
+    pub fn has_arrivals(&self) -> bool {
+        self.is_over() || self.readers.iter().any(RingReader::has_arrivals)
     }
 
-    /// Finds out why there is nothing, as often as that is worth a system call.
-    fn look_at_bell(&mut self, room: &mut [u8]) -> Received {
-        let ended = self.gone || self.reader.is_finished();
-        if !ended && !self.reader.sleeps() && self.polls < POLLS_A_LOOK {
-            return Received::Nothing;
-        }
-        self.polls = 0;
-        self.gone |= !self.drain_bell();
-        if !self.gone && !self.reader.is_finished() {
-            return Received::Nothing;
-        }
-        // What the peer wrote before it went is there now, if it was not just before.
-        match self.read(room) {
-            Ok(0) => Received::Closed,
-            Ok(len) => Received::Octets(len),
-            Err(Corrupt) => self.break_off(),
-        }
+    /// Whether the peer has gone, or has said that nothing follows.
+    fn is_over(&self) -> bool {
+        self.is_gone || self.page(self.back).finished.0.load(Ordering::Acquire) != 0
     }
 
-    fn break_off(&mut self) -> Received {
-        self.gone = true;
-        self.shutdown();
-        Received::Closed
+    fn has_acks(&mut self) -> bool {
+        let before = self.writers.each_ref().map(RingWriter::placed);
+        self.refresh();
+        before != self.writers.each_ref().map(RingWriter::placed)
     }
 
-    /// Takes the bytes of the bell; whether the peer is still there.
-    fn drain_bell(&self) -> bool {
-        loop {
-            match crate::tcp::receive(self.bell(), &mut [0; 16]) {
-                Received::Octets(_) => {}
-                Received::Nothing => return true,
-                Received::Closed => return false,
+    fn refresh(&mut self) {
+        for flow in 0..self.writers.len() {
+            if self.writers[flow].refresh() == Err(Corrupt) {
+                self.break_off();
             }
         }
     }
 
-    /// A bell that is full rings already.
-    fn ring(&self) {
-        rendezvous::send_byte(self.bell());
+    /// Takes what the bell says, if it is time to; whether the peer has ended the connection and
+    /// everything that it wrote was taken.
+    pub fn heed_bell(&mut self) -> bool {
+        if self.is_asleep || self.polls >= POLLS_A_LOOK {
+            self.polls = 0;
+            let rung = crate::tcp::receive(self.bell(), &mut [0; 8]);
+            self.is_gone |= rung == Received::Closed;
+        }
+        // What the peer wrote before it went is there now.
+        self.is_over() && !self.readers.iter().any(RingReader::has_arrivals)
     }
 
-    /// Says that this side sleeps until there is something to read, or room if it is `blocked`;
-    /// whether there is already, so that it should not.
-    pub fn sleep(&mut self, blocked: bool) -> bool {
-        self.reader.sleep();
-        let readable = self.reader.available() != Ok(0) || self.reader.is_finished();
-        readable || blocked && self.writer.sleep() != Ok(false)
+    fn break_off(&mut self) {
+        self.is_gone = true;
+        self.shutdown();
+    }
+
+    /// Wakes the peer if it sleeps for `what` or more.
+    fn wake_peer(&self, what: u32) {
+        fence(Ordering::SeqCst);
+        let sleeps = &self.page(self.out).reader_sleeps.0;
+        if sleeps.load(Ordering::Relaxed) >= what
+            && sleeps.swap(sleeps::NOT, Ordering::AcqRel) != sleeps::NOT
+        {
+            // A bell that is full rings already.
+            rendezvous::send_byte(self.bell());
+        }
+    }
+
+    /// Says that this side sleeps until something arrives, or also until its own segments were
+    /// taken; whether there is something to do already, so that it should not.
+    pub fn sleep(&mut self, for_acks: bool) -> bool {
+        let what = if for_acks { sleeps::FOR_ALL } else { sleeps::FOR_SEGMENTS };
+        self.is_asleep = true;
+        self.page(self.back).reader_sleeps.0.store(what, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.has_arrivals() || for_acks && self.has_acks()
     }
 
     /// Says that this side polls.
     pub fn wake(&mut self) {
-        self.reader.wake();
-    }
-
-    /// What there is to do, without a system call.
-    pub fn ready(&self) -> Ready {
-        let read = self.gone || self.reader.available() != Ok(0) || self.reader.is_finished();
-        Ready { read, write: self.gone || self.writer.has_room() != Ok(false) }
+        if std::mem::take(&mut self.is_asleep) {
+            self.page(self.back).reader_sleeps.0.store(sleeps::NOT, Ordering::Relaxed);
+        }
     }
 
     /// Waits up to a millisecond for the peer.
-    pub fn wait(&mut self, blocked: bool) {
-        if !self.sleep(blocked) {
+    pub fn wait(&mut self) {
+        if !self.sleep(true) {
             crate::tcp::wait(self.bell(), false);
         }
     }
 
     /// Ends the sending half: the peer sees the end after everything written before.
-    pub fn shutdown_write(&mut self) {
-        self.writer.finish();
-        self.ring();
+    pub fn shutdown_write(&self) {
+        self.page(self.out).finished.0.store(1, Ordering::Release);
+        self.wake_peer(sleeps::FOR_SEGMENTS);
     }
 
-    /// Ends both halves.
+    /// Ends both halves, also for copies of the socket that a forked child holds.
     pub fn shutdown(&self) {
         crate::tcp::shutdown(self.bell());
+    }
+}
+
+impl SegmentLane for ShmLane {
+    fn room_bytes(&mut self, flow: LaneFlow) -> usize {
+        if self.is_gone { 0 } else { self.writers[flow as usize].room_bytes() }
+    }
+
+    fn push(&mut self, flow: LaneFlow, segment: &Gather) -> Pushed {
+        self.writers[flow as usize].push(segment)
+    }
+
+    fn publish(&mut self) {
+        let [requests, responses] = self.writers.each_mut().map(RingWriter::publish);
+        if requests || responses {
+            self.wake_peer(sleeps::FOR_SEGMENTS);
+        }
+    }
+
+    fn front(&mut self, flow: LaneFlow) -> Option<LaneSegment<'_>> {
+        match self.readers[flow as usize].front() {
+            Ok(segment) => segment,
+            Err(Corrupt) => {
+                self.is_gone = true;
+                crate::tcp::shutdown(self.bell.as_fd());
+                None
+            }
+        }
+    }
+
+    fn pop(&mut self, flow: LaneFlow) {
+        self.readers[flow as usize].pop();
+    }
+
+    fn release(&mut self) {
+        let [requests, responses] = self.readers.each_mut().map(RingReader::release);
+        if requests || responses {
+            self.wake_peer(sleeps::FOR_ALL);
+        }
+    }
+
+    fn placed(&mut self, flow: LaneFlow) -> u64 {
+        if self.writers[flow as usize].refresh() == Err(Corrupt) {
+            self.break_off();
+        }
+        self.writers[flow as usize].placed()
+    }
+
+    fn set_not_ready(&mut self, not_ready: Option<NotReady>) {
+        // It is the reader of a direction who says so.
+        let word = &self.page(self.back).not_ready.0;
+        if word.swap(pack(not_ready), Ordering::AcqRel) != pack(not_ready) && not_ready.is_some() {
+            self.wake_peer(sleeps::FOR_SEGMENTS);
+        }
+    }
+
+    fn not_ready(&self) -> Option<NotReady> {
+        unpack(self.page(self.out).not_ready.0.load(Ordering::Acquire))
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use weft_host::{DeviceKind, HostQp};
 use weft_net::lane::rendezvous::LaneOffer;
 use weft_net::socket;
-use weft_net::stream::ByteStream;
+use weft_net::stream::MpaCarrier;
 use weft_os::clock;
 use weft_reactor::Pollable;
 use weft_rnic::cm::{CmCommand, ConnParam, Depths, Failure};
@@ -157,7 +157,7 @@ impl CmId {
                     return None;
                 };
                 self.begin_link(inner, &mut agreed, MpaRole::Initiator);
-                let stream = ByteStream::with_lane(stream, lane.and_then(LaneOffer::granted));
+                let stream = MpaCarrier::new(stream, lane.and_then(LaneOffer::granted));
                 Some(Handover { qp, stream, agreed, role: MpaRole::Initiator })
             }
             MpaReply::Rejected { private_data, peer_ird, peer_ord } => {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use weft_host::managed::Answer;
 use weft_host::{DeviceKind, HostQp, LinkWatcher};
-use weft_net::stream::ByteStream;
+use weft_net::stream::MpaCarrier;
 use weft_os::clock;
 use weft_rnic::cm::{Close, CmState, Depths, Failure, QpTerms};
 use weft_rnic::mpa::{Agreed, MpaRole};
@@ -18,7 +18,7 @@ use crate::id::{CmId, IdInner, IdStage};
 /// A stream whose ends have agreed, for the queue pair to take.
 pub(crate) struct Handover {
     pub(crate) qp: Arc<HostQp>,
-    pub(crate) stream: ByteStream,
+    pub(crate) stream: MpaCarrier,
     pub(crate) agreed: Agreed,
     pub(crate) role: MpaRole,
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use weft_host::Host;
 use weft_net::lane::rendezvous::LaneListener;
 use weft_net::mpa_frame::{FrameProgress, FrameReader};
-use weft_net::stream::ByteStream;
+use weft_net::stream::MpaCarrier;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::cm::{self, CmEvent, Depths, Failure, QpTerms};
 use weft_rnic::mpa::negotiate::Responder;
@@ -152,12 +152,12 @@ impl HeldRequest {
         (machine, event)
     }
 
-    pub(crate) fn accept(self, offer: &MpaOffer) -> Result<(ByteStream, Agreed), Failure> {
+    pub(crate) fn accept(self, offer: &MpaOffer) -> Result<(MpaCarrier, Agreed), Failure> {
         self.check_silent()?;
         let (reply, agreed) = self.responder.accept(offer).map_err(|_| Failure::Protocol)?;
         let lane = self.lanes.and_then(|lanes| lanes.claim(&self.stream));
         send_whole(&self.stream, &reply)?;
-        Ok((ByteStream::with_lane(self.stream, lane), agreed))
+        Ok((MpaCarrier::new(self.stream, lane), agreed))
     }
 
     pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), Failure> {

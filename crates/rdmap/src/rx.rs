@@ -68,9 +68,54 @@ impl<'a> RxPort<'a> {
         self.written
     }
 
-    fn segment(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, StreamFault> {
-        let (header, payload) =
+    /// [`UlpduSink::place`] for a segment whose DDP header and `payload` lie apart. The header is
+    /// this side's own copy; whoever has sent the payload may still write there.
+    ///
+    /// # Errors
+    /// As of [`UlpduSink::place`].
+    pub fn place_apart(
+        &mut self,
+        seq: u64,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Result<Placed, StreamFault> {
+        self.take(seq, header, Some(payload))
+    }
+
+    fn take(
+        &mut self,
+        seq: u64,
+        ulpdu: &[u8],
+        apart: Option<&[u8]>,
+    ) -> Result<Placed, StreamFault> {
+        if self.stream.is_dead() {
+            return Ok(Placed::Dropped);
+        }
+        let early = self.any_order() && seq > self.stream.frontier;
+        self.drop_unmatched = self.qp.kind() == QpType::Uc && !early;
+        match self.segment(seq, ulpdu, apart) {
+            // A fault out of order may be none in order.
+            Err(_) if early => Ok(Placed::Held),
+            Err(fault) if self.hold_unmatched && fault.lacks_receive() => {
+                self.held = true;
+                Ok(Placed::Held)
+            }
+            outcome => {
+                self.stream.stats.segments_in += 1;
+                outcome
+            }
+        }
+    }
+
+    fn segment(
+        &mut self,
+        seq: u64,
+        ulpdu: &[u8],
+        apart: Option<&[u8]>,
+    ) -> Result<Placed, StreamFault> {
+        let (header, behind) =
             DdpHeader::parse(ulpdu).map_err(|error| StreamFault::ddp(error, ulpdu))?;
+        let payload = apart.unwrap_or(behind);
         let opcode = header.opcode().map_err(|code| StreamFault::peer(code, ulpdu, false))?;
         let first = !self.stream.heard();
         if first {
@@ -421,23 +466,7 @@ impl UlpduSink for RxPort<'_> {
     type Fault = StreamFault;
 
     fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, StreamFault> {
-        if self.stream.is_dead() {
-            return Ok(Placed::Dropped);
-        }
-        let early = self.any_order() && seq > self.stream.frontier;
-        self.drop_unmatched = self.qp.kind() == QpType::Uc && !early;
-        match self.segment(seq, ulpdu) {
-            // A fault out of order may be none in order.
-            Err(_) if early => Ok(Placed::Held),
-            Err(fault) if self.hold_unmatched && fault.lacks_receive() => {
-                self.held = true;
-                Ok(Placed::Held)
-            }
-            outcome => {
-                self.stream.stats.segments_in += 1;
-                outcome
-            }
-        }
+        self.take(seq, ulpdu, None)
     }
 
     fn deliver(&mut self, frontier: u64) -> Result<(), StreamFault> {

@@ -129,6 +129,8 @@ pub struct RdmapStream {
     pub(crate) turn: Turn,
     pub(crate) own: Own,
     pub(crate) current: Current,
+    /// The response in transmission, where responses leave apart from all else.
+    pub(crate) parked: Current,
     pub(crate) inbound: InboundQueue,
     pub(crate) outbound: OutboundQueue,
     pub(crate) msn_send: Msn,
@@ -177,6 +179,7 @@ impl RdmapStream {
             turn: Turn::Response,
             own: Own { first_message: first_message.filter(|_| initiator), terminate: None },
             current: Current::Nothing,
+            parked: Current::Nothing,
             inbound: InboundQueue::new(config.ird),
             outbound: OutboundQueue::new(config.ord),
             msn_send: Msn::FIRST,
@@ -213,6 +216,11 @@ impl RdmapStream {
     /// Extensions that the peer supports, as far as known.
     pub fn peer(&self) -> PeerExtensions {
         self.discovery.peer()
+    }
+
+    /// Knows the peer for Weft, before anything is sent: it has all extensions.
+    pub fn know_peer(&mut self) {
+        self.discovery = Discovery::new(LlpKind::Shuttle);
     }
 
     /// Changes ORD, the limit of outstanding requests.
@@ -306,7 +314,7 @@ impl RdmapStream {
             None => LifeEvent::Failed,
         });
         self.own = Own { first_message: None, terminate };
-        self.current = Current::Nothing;
+        (self.current, self.parked) = (Current::Nothing, Current::Nothing);
         fault.report(self, qp);
         if qp.fail(self.receiving.drain(..).filter_map(|receiving| receiving.wqe))
             && let Some(kind) = fault.event()

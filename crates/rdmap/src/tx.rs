@@ -370,8 +370,38 @@ impl<'a> TxPort<'a> {
     }
 }
 
-impl UlpduSource for TxPort<'_> {
-    fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
+impl TxPort<'_> {
+    /// The next new segment that is none of a response, for a lower layer that carries responses
+    /// apart from all else ([`TxPort::next_of_responses`]). Its ULPDU fits `mulpdu` bytes.
+    pub fn next_of_requests(&mut self, mulpdu: u16) -> Option<SegmentId> {
+        self.next_begun_by(mulpdu, Self::begin_request)
+    }
+
+    /// The next new segment of a response. Its ULPDU fits `mulpdu` bytes.
+    pub fn next_of_responses(&mut self, mulpdu: u16) -> Option<SegmentId> {
+        if self.stream.parked == Current::Nothing && self.stream.inbound.pending().is_none()
+            || self.stream.fault.is_some()
+            || self.stream.is_dead()
+        {
+            return None;
+        }
+        // The message that is on its way in the other flow stays where it is.
+        self.swap_flows();
+        if self.stream.current == Current::Nothing
+            && let Some(id) = self.stream.inbound.pending()
+        {
+            self.begin_response(id);
+        }
+        let segment = self.next_of_current(mulpdu);
+        self.swap_flows();
+        segment.inspect(|id| self.stream.note_out(id))
+    }
+
+    fn swap_flows(&mut self) {
+        std::mem::swap(&mut self.stream.current, &mut self.stream.parked);
+    }
+
+    fn next_begun_by(&mut self, mulpdu: u16, begin: fn(&mut Self) -> bool) -> Option<SegmentId> {
         loop {
             if self.stream.fault.is_some() || self.stream.life == Life::Ended {
                 return None;
@@ -386,7 +416,7 @@ impl UlpduSource for TxPort<'_> {
             if self.stream.is_dead() {
                 return None;
             }
-            if self.stream.current == Current::Nothing && !self.begin() {
+            if self.stream.current == Current::Nothing && !begin(self) {
                 if self.stream.wants_to_probe() {
                     continue;
                 }
@@ -397,6 +427,12 @@ impl UlpduSource for TxPort<'_> {
                 return Some(id);
             }
         }
+    }
+}
+
+impl UlpduSource for TxPort<'_> {
+    fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
+        self.next_begun_by(mulpdu, Self::begin)
     }
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {

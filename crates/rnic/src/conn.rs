@@ -17,6 +17,7 @@ use weft_wire::capability::Capabilities;
 use weft_wire::datagram::{NOTICE_LEN, Notice};
 
 use crate::batch::{Batch, Written};
+use crate::lane::SegmentLane;
 use crate::loopback::LoopbackQp;
 use crate::mpa_qp::MpaQp;
 use crate::rnr::RetryLimits;
@@ -189,6 +190,44 @@ impl Conn {
                 loopback.poll_transmit();
                 Sending::Done
             }
+        }
+    }
+
+    /// Has the connection go on over shared memory, at both ends before either has sent anything of
+    /// its queue pair. From then on [`Conn::receive_from`] and [`Conn::transmit_to`] move what
+    /// the queue pair sends; over Shuttle the rest goes by datagrams as before.
+    pub fn use_lane(&mut self) {
+        match self {
+            Self::Mpa(mpa) => mpa.use_lane(),
+            Self::Shuttle(shuttle) => shuttle.use_lane(),
+            Self::Datagram(_) | Self::Loopback(_) => {}
+        }
+    }
+
+    /// Takes what has arrived in `lane`; whether anything was new.
+    pub fn receive_from(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> bool {
+        match self {
+            Self::Mpa(mpa) => mpa.receive_from(lane, now_ns),
+            Self::Shuttle(shuttle) => shuttle.receive_from(lane, now_ns),
+            Self::Datagram(_) | Self::Loopback(_) => false,
+        }
+    }
+
+    /// Writes what may leave now to `lane`.
+    pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> Sending {
+        match self {
+            Self::Mpa(mpa) => mpa.transmit_to(lane),
+            Self::Shuttle(shuttle) => shuttle.transmit_to(lane, now_ns),
+            Self::Datagram(_) | Self::Loopback(_) => Sending::Done,
+        }
+    }
+
+    /// Whether the peer has yet to place something that is in its lane.
+    pub fn is_in_flight(&self) -> bool {
+        match self {
+            Self::Mpa(mpa) => mpa.is_in_flight(),
+            Self::Shuttle(shuttle) => shuttle.is_in_flight(),
+            Self::Datagram(_) | Self::Loopback(_) => false,
         }
     }
 

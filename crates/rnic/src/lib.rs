@@ -26,10 +26,12 @@
 mod batch;
 pub mod conn;
 mod device;
+mod lane;
 mod loopback;
 mod mpa_qp;
 pub mod path;
 mod rnr;
+mod shuttle_ports;
 mod shuttle_qp;
 mod ud_qp;
 
@@ -38,6 +40,7 @@ pub use conn::{
     Conn, ConnEvent, ConnectionEnd, DroppedDatagram, Established, Input, Sending, WhenClosed,
 };
 pub use device::RdmaDevice;
+pub use lane::{LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane};
 pub use loopback::LoopbackQp;
 pub use mpa_qp::{MpaLink, MpaQp};
 pub use rnr::RetryLimits;

@@ -9,6 +9,7 @@ use weft_wire::capability::Capabilities;
 
 use crate::batch::{Batch, OutgoingFrames, Written};
 use crate::conn::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
+use crate::lane::{LaneTraffic, SegmentLane};
 
 /// Batches written in one call at most, so that no caller works for others without end.
 const ROUNDS_MAX: usize = 8;
@@ -78,6 +79,8 @@ pub struct MpaQp {
     end: ConnectionEnd,
     /// A frame was cut off in the middle: nothing can follow it.
     broken: bool,
+    /// Segments go through shared memory, not through TCP.
+    lane: Option<LaneTraffic>,
 }
 
 impl MpaQp {
@@ -126,7 +129,55 @@ impl MpaQp {
             told: Told::Nothing,
             end: ConnectionEnd::Local,
             broken: false,
+            lane: None,
         }
+    }
+
+    /// Goes on over shared memory, before anything was sent.
+    pub fn use_lane(&mut self) {
+        // Nobody has to wait for the first frame of an initiator, or find out what the peer is.
+        (self.nudge_at_ns, self.speak_at_ns, self.decide_at_ns) = (None, None, None);
+        self.rdmap.know_peer();
+        self.lane = Some(LaneTraffic::default());
+    }
+
+    /// Takes what has arrived in `lane`; whether anything was new. To be called again when a
+    /// receive is posted or a timeout due.
+    pub fn receive_from(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> bool {
+        let Some(traffic) = &mut self.lane else { return false };
+        let anew_ns = self.rnr_timer_ns.map(|timer_ns| now_ns + timer_ns);
+        let until_ns = self.held_until_ns.or(anew_ns);
+        let patient = until_ns.is_none_or(|until_ns| now_ns < until_ns);
+        match traffic.receive(&mut self.rdmap, &self.qp, lane, patient) {
+            Ok(arrivals) => {
+                if arrivals.written {
+                    self.qp.written();
+                }
+                // Each message has its own time.
+                let until_ns = if arrivals.placed { anew_ns } else { until_ns };
+                self.held = arrivals.held;
+                self.held_until_ns = until_ns.filter(|_| arrivals.held);
+                arrivals.any
+            }
+            Err(fault) => {
+                self.fail(fault);
+                true
+            }
+        }
+    }
+
+    /// Writes what may leave now to `lane`.
+    pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane) -> Sending {
+        let Some(traffic) = &mut self.lane else { return Sending::Done };
+        let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane);
+        let Some(fault) = self.rdmap.take_fault() else { return outcome };
+        self.fail(fault);
+        Sending::More
+    }
+
+    /// Whether the peer has yet to place something.
+    pub fn is_in_flight(&self) -> bool {
+        self.lane.as_ref().is_some_and(LaneTraffic::is_in_flight)
     }
 
     /// Sets for how many nanoseconds a message waits for a receive; at first not at all.
@@ -345,7 +396,11 @@ impl MpaQp {
 
     /// What has come about: that the connection is established, then that it has ended.
     pub fn poll_event(&mut self) -> Option<ConnEvent> {
-        let established = !self.awaits_peer || self.rdmap.heard();
+        let heard = match self.lane {
+            Some(_) => self.rdmap.stats().segments_in > 0,
+            None => self.rdmap.heard(),
+        };
+        let established = !self.awaits_peer || heard;
         let event = match self.told {
             Told::Nothing if established => {
                 let (ord, ird) = self.depths;

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_rdmap::{self as rdmap, RxPort, StreamFault, TxPort};
+use weft_rdmap::{self as rdmap, StreamFault, TxPort};
 use weft_shuttle as shuttle;
 use weft_shuttle::cc::Rtt;
 use weft_shuttle::{
     ConnectionEnd, Credit, Identity, PeerRequest, Route, ShuttleConfig, ShuttleConnection,
     ShuttleMisuse, TimeWait,
 };
-use weft_verbs::mr::RegionReader;
 use weft_verbs::{Qp, QpState, QpType, WcStatus};
 use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::{PathId, StreamId};
@@ -18,7 +17,9 @@ use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::batch::{Batch, DatagramBurst, Written};
 use crate::conn::{ConnEvent, Established, Sending, WhenClosed};
+use crate::lane::{LaneTraffic, NotReady, SegmentLane};
 use crate::rnr::{RetryLimits, RetryTimers};
+use crate::shuttle_ports::QpPorts;
 
 /// The stream that a queue pair has to itself.
 const STREAM: StreamId = StreamId(0);
@@ -66,6 +67,8 @@ pub struct ShuttleQp {
     held: bool,
     /// What this side waits for.
     retry_timers: RetryTimers,
+    /// Segments go through shared memory, and only the rest by datagrams.
+    lane: Option<LaneTraffic>,
 }
 
 impl ShuttleQp {
@@ -143,7 +146,52 @@ impl ShuttleQp {
             left_ns: None,
             held: false,
             retry_timers: RetryTimers::default(),
+            lane: None,
         }
+    }
+
+    /// Goes on over shared memory, before anything was sent.
+    pub fn use_lane(&mut self) {
+        self.lane = Some(LaneTraffic::default());
+    }
+
+    /// Takes what has arrived in `lane`; whether anything was new. To be called again when a
+    /// receive is posted.
+    pub fn receive_from(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> bool {
+        let Some(traffic) = &mut self.lane else { return false };
+        match traffic.receive(&mut self.rdmap, &self.qp, lane, true) {
+            Ok(arrivals) => {
+                if arrivals.written {
+                    self.qp.written();
+                }
+                if arrivals.held || self.held {
+                    let wait_us = self.qp.attrs().rnr_wait_us();
+                    let credit = self.rdmap.credit();
+                    lane.set_not_ready(arrivals.held.then_some(NotReady { credit, wait_us }));
+                }
+                self.held = arrivals.held;
+                self.retry_timers.note_rnr_wait(now_ns, self.rdmap.rnr());
+                arrivals.any
+            }
+            Err(fault) => {
+                self.fail(now_ns, fault);
+                true
+            }
+        }
+    }
+
+    /// Writes what may leave now to `lane`.
+    pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> Sending {
+        let Some(traffic) = &mut self.lane else { return Sending::Done };
+        let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane);
+        let Some(fault) = self.rdmap.take_fault() else { return outcome };
+        self.fail(now_ns, fault);
+        Sending::More
+    }
+
+    /// Whether the peer has yet to place something.
+    pub fn is_in_flight(&self) -> bool {
+        self.lane.as_ref().is_some_and(LaneTraffic::is_in_flight)
     }
 
     /// The queue pair.
@@ -229,7 +277,7 @@ impl ShuttleQp {
 
     /// Takes a datagram; `marked` if the network marked it as congested. It may be opened in place.
     pub fn receive(&mut self, now_ns: u64, route: Route, marked: bool, datagram: &mut [u8]) {
-        let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp);
+        let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp, self.lane.is_some());
         let outcome = self.connection.handle_datagram(now_ns, route, marked, datagram, &mut ports);
         let heard = ports.heard;
         self.held |= heard.held;
@@ -256,7 +304,7 @@ impl ShuttleQp {
         if self.end.is_some() {
             return;
         }
-        let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp);
+        let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp, self.lane.is_some());
         let outcome = self.connection.retry(now_ns, STREAM, &mut ports);
         let heard = ports.heard;
         self.held = heard.held;
@@ -311,7 +359,8 @@ impl ShuttleQp {
 
     /// When the peer counts as gone, if anything waits for it.
     fn silence_due_ns(&self) -> Option<u64> {
-        let open = self.connection.is_open() && !self.rdmap.is_dead();
+        // Of a peer on this host the kernel tells whether it is there.
+        let open = self.connection.is_open() && !self.rdmap.is_dead() && self.lane.is_none();
         let heard_ns = self.connection.heard_ns();
         self.retry_timers.silence_due_ns(heard_ns, self.rtt()).filter(|_| open)
     }
@@ -370,8 +419,8 @@ impl ShuttleQp {
         let regions = self.qp.regions().reader();
         if !self.burst.waits(regions.generation()) {
             self.burst.restart();
-            let (rdmap, qp) = (&mut self.rdmap, &*self.qp);
-            let mut ports = QpPorts { regions: Some(&regions), ..QpPorts::mute(rdmap, qp) };
+            let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp, self.lane.is_some());
+            ports.regions = Some(&regions);
             let out = &mut self.burst.transmit;
             if !self.connection.poll_transmit(now_ns, &mut ports, &regions, out) {
                 return Some(Sending::Done);
@@ -510,69 +559,4 @@ pub fn give_up(qp: &Qp) {
     sq.fail(tail, qp.num(), qp.send_cq(), WcStatus::RetryExcErr, 0);
     drop(sq);
     qp.fail(None);
-}
-
-/// The queue pair as the connection sees it.
-struct QpPorts<'a> {
-    rdmap: &'a mut rdmap::RdmapStream,
-    qp: &'a Qp,
-    regions: Option<&'a RegionReader<'a>>,
-    heard: PlacementOutcome,
-}
-
-/// What came of the segments that were placed.
-#[derive(Clone, Copy, Default)]
-struct PlacementOutcome {
-    /// A message found no receive.
-    held: bool,
-    /// A Write ended that left something in memory.
-    written: bool,
-}
-
-impl<'a> QpPorts<'a> {
-    /// Without the regions nothing can be sent.
-    fn mute(rdmap: &'a mut rdmap::RdmapStream, qp: &'a Qp) -> Self {
-        Self { rdmap, qp, regions: None, heard: PlacementOutcome::default() }
-    }
-}
-
-impl weft_shuttle::Ports for QpPorts<'_> {
-    type Fault = StreamFault;
-    type Source<'a>
-        = TxPort<'a>
-    where
-        Self: 'a;
-    type Sink<'a>
-        = PlacementSink<'a>
-    where
-        Self: 'a;
-
-    fn source(&mut self, _: StreamId) -> Option<TxPort<'_>> {
-        Some(TxPort::new(self.rdmap, self.qp, self.qp.sq(), self.regions))
-    }
-
-    fn sink(&mut self, _: StreamId) -> Option<PlacementSink<'_>> {
-        Some(PlacementSink { port: RxPort::new(self.rdmap, self.qp, true), heard: &mut self.heard })
-    }
-}
-
-/// The receiving side, which notes what came of it.
-struct PlacementSink<'a> {
-    port: RxPort<'a>,
-    heard: &'a mut PlacementOutcome,
-}
-
-impl weft_wire::llp::UlpduSink for PlacementSink<'_> {
-    type Fault = StreamFault;
-
-    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<weft_wire::llp::Placed, StreamFault> {
-        let placed = self.port.place(seq, ulpdu);
-        self.heard.held |= self.port.held();
-        self.heard.written |= self.port.written();
-        placed
-    }
-
-    fn deliver(&mut self, frontier: u64) -> Result<(), StreamFault> {
-        self.port.deliver(frontier)
-    }
 }

@@ -1,7 +1,9 @@
 //! Connections in the hands of whoever drives them: what arrives, what leaves, and what follows.
 //!
 //! A [`Driver`] is a connection ([`weft_rnic::Conn`]) with its socket: [`tcp`], or UDP for Shuttle
-//! ([`shuttle`]) and for unreliable datagrams ([`ud`]); loopback has none.
+//! ([`shuttle`]) and for unreliable datagrams ([`ud`]); loopback has none. Between two processes of
+//! one host shared memory ([`lane`]) takes the place of TCP, or carries what the queue pair of a
+//! Shuttle connection sends.
 //!
 //! What every connection does goes through `Transport` and [`weft_rnic::Conn`]. The kind matters
 //! where a connection is made, and in three calls of those who know which kind they have:
@@ -15,6 +17,7 @@
 //! [`Driver::finish_step`], whose [`Notices`] are told in their order, once the lock is gone.
 
 pub(crate) mod cm_hook;
+mod lane;
 mod phase;
 mod schedule;
 pub(crate) mod shuttle;
@@ -27,7 +30,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_net::stream::ByteStream;
+use weft_net::stream::MpaCarrier;
 use weft_net::tcp::{Ready, ready};
 use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
@@ -38,6 +41,7 @@ use weft_rnic::{Conn, Input, LoopbackQp, MpaQp, RetryLimits, ShuttleQp, Written}
 use weft_verbs::{Qp, Wake};
 
 use cm_hook::CmHook;
+use lane::LaneSocket;
 use phase::{Phase, PhaseChange};
 pub(crate) use schedule::Schedule;
 use shuttle::{Doorkeeper, ShuttleSocket};
@@ -62,6 +66,7 @@ pub(crate) struct Driver {
 
 enum AnySocket {
     Tcp(Box<TcpSocket>),
+    Lane(Box<LaneSocket>),
     Shuttle(Box<ShuttleSocket>),
     Ud(Box<UdSocket>),
     /// A queue pair that is its own peer.
@@ -72,6 +77,7 @@ impl AnySocket {
     fn get(&self) -> Option<&dyn Transport> {
         match self {
             Self::Tcp(socket) => Some(&**socket),
+            Self::Lane(socket) => Some(&**socket),
             Self::Shuttle(socket) => Some(&**socket),
             Self::Ud(socket) => Some(&**socket),
             Self::None => None,
@@ -82,7 +88,8 @@ impl AnySocket {
     fn ready(&self) -> Ready {
         match self {
             Self::Tcp(socket) => socket.ready(),
-            Self::Shuttle(socket) => ready(socket.fd()),
+            Self::Lane(socket) => socket.ready(),
+            Self::Shuttle(socket) => socket.ready(),
             Self::Ud(socket) => ready(socket.fd()),
             Self::None => Ready::default(),
         }
@@ -91,6 +98,7 @@ impl AnySocket {
     fn get_mut(&mut self) -> Option<&mut dyn Transport> {
         match self {
             Self::Tcp(socket) => Some(&mut **socket),
+            Self::Lane(socket) => Some(&mut **socket),
             Self::Shuttle(socket) => Some(&mut **socket),
             Self::Ud(socket) => Some(&mut **socket),
             Self::None => None,
@@ -117,19 +125,28 @@ impl Driver {
         Self { core, socket, counted: DeviceWork::default() }
     }
 
-    /// A connection over TCP.
+    /// A connection that was set up by MPA.
     pub fn mpa(
         host: &Arc<Host>,
         (qp, waker): Woken,
         mpa: MpaQp,
-        stream: ByteStream,
+        carrier: MpaCarrier,
         watcher: Arc<dyn LinkWatcher>,
     ) -> Self {
-        let conn = (Some(Conn::Mpa(Box::new(mpa))), Phase::Connecting);
+        let mut conn = Conn::Mpa(Box::new(mpa));
+        let (socket, lanes) = match carrier {
+            MpaCarrier::Tcp(stream) => {
+                (AnySocket::Tcp(Box::new(TcpSocket::new(stream, watcher))), 0)
+            }
+            MpaCarrier::Lane { lane, peer } => {
+                conn.use_lane();
+                (AnySocket::Lane(Box::new(LaneSocket::new(lane, peer, watcher))), 1)
+            }
+        };
+        let conn = (Some(conn), Phase::Connecting);
         let mut core = Core::new(Arc::clone(host), DeviceKind::Iwarp, (qp, waker), conn);
-        core.connections = 1;
-        core.lanes = stream.is_lane().into();
-        Self::new(core, AnySocket::Tcp(Box::new(TcpSocket::new(stream, watcher))))
+        (core.connections, core.lanes) = (1, lanes);
+        Self::new(core, socket)
     }
 
     /// A connection over Shuttle at `port`.
@@ -158,6 +175,7 @@ impl Driver {
         if silent {
             socket.begin_silence(&core);
         }
+        socket.seek_lane(&core);
         Self::new(core, AnySocket::Shuttle(Box::new(socket)))
     }
 
@@ -230,12 +248,12 @@ impl Driver {
         }
     }
 
-    /// Has messages wait for their receives without end; over TCP.
+    /// Has messages wait for their receives without end; over TCP or in its place.
     pub fn wait_for_recv_forever(&mut self) {
-        if let (AnySocket::Tcp(socket), Some(Conn::Mpa(mpa))) =
-            (&mut self.socket, &mut self.core.conn)
-        {
+        if let Some(Conn::Mpa(mpa)) = &mut self.core.conn {
             mpa.wait_for_recv_forever();
+        }
+        if let AnySocket::Tcp(socket) = &mut self.socket {
             socket.tolerate_silence();
         }
     }
@@ -352,12 +370,33 @@ impl Driver {
             return notices;
         };
         let watch = socket.finish_step(core, now, &mut notices);
+        self.watch_bell(this);
+        let core = &mut self.core;
         if core.phase.has_socket() {
             core.watch(now, watch, this);
         } else {
             notices.finished = core.token.take();
         }
         notices
+    }
+
+    /// Has the reactor watch the bell of a lane beside the UDP socket, as long as there is one.
+    fn watch_bell(&mut self, this: &Weak<dyn Pollable>) {
+        let core = &mut self.core;
+        let bell = match &self.socket {
+            AnySocket::Shuttle(socket) if core.phase.has_socket() => socket.bell(),
+            _ => None,
+        };
+        match (bell, core.bell.is_some()) {
+            (Some(bell), false) => {
+                let source = this.upgrade();
+                core.bell =
+                    source.map(|source| core.host.reactor().add(bell, Interest::NONE, source));
+                core.bell_watched = Interest::NONE;
+            }
+            (None, true) => core.ignore_bell(),
+            _ => {}
+        }
     }
 
     /// Whether both ends of a connection hold it to be open.

@@ -2,6 +2,7 @@
 
 mod absence;
 mod admission;
+mod lane_setup;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use weft_fault::FaultDirection;
 use weft_net::buffers::Buffer;
 use weft_net::silence::Silence;
-use weft_net::tcp;
+use weft_net::tcp::{self, Ready};
 use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
 use weft_os::clock::{self, instant_at, ns_at};
 use weft_rnic::shuttle::{ConnectionEnd, Refusal, Route};
@@ -22,6 +23,7 @@ use weft_verbs::QpState;
 use absence::{Absence, DOUBT};
 use admission::turn_away;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
+use lane_setup::LaneSetup;
 
 use super::cm_hook::CmHook;
 use super::phase::{Phase, PhaseChange};
@@ -36,6 +38,10 @@ const RECEIVES_MAX: usize = 16;
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 /// A connection that the peer has closed is looked at again after this.
 const ENDED_PAUSE: Duration = Duration::from_millis(500);
+
+/// Polls of a connection with a lane between two looks at its socket, where little arrives: each
+/// costs a system call.
+const LANE_POLLS: u32 = 1024;
 
 /// The socket of a Shuttle connection, and what is known of its peer.
 pub(super) struct ShuttleSocket {
@@ -62,6 +68,12 @@ pub(super) struct ShuttleSocket {
     follows: Option<SocketAddr>,
     /// The route that the socket is devoted to.
     own: Option<Route>,
+    /// The shared memory beside it.
+    lane: LaneSetup,
+    /// Polls since the last look at the socket, with a lane.
+    polls: u32,
+    /// Datagrams were taken, and nothing was sent since.
+    has_heard: bool,
 }
 
 /// The queue pair, for what only Shuttle has; none until the peer has asked for the connection.
@@ -96,7 +108,64 @@ impl ShuttleSocket {
             absence: None,
             follows: None,
             own: None,
+            lane: LaneSetup::None,
+            polls: 0,
+            has_heard: false,
         }
+    }
+
+    /// Has the connection, which was just asked for or granted, try to get a lane.
+    pub fn seek_lane(&mut self, core: &Core) {
+        if let Some(shuttle) = shuttle_of(core) {
+            self.lane = LaneSetup::begin(&core.host, shuttle);
+        }
+    }
+
+    /// The bell of its lane.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match &self.lane {
+            LaneSetup::Open(link) => Some(link.bell()),
+            _ => None,
+        }
+    }
+
+    /// What it is ready for.
+    pub fn ready(&self) -> Ready {
+        match &self.lane {
+            LaneSetup::Open(link) => link.ready(),
+            _ => tcp::ready(self.port.as_fd()),
+        }
+    }
+
+    /// Takes what is in the lane; whether anything was new.
+    fn receive_lane(&mut self, core: &mut Core, step: &Step) -> bool {
+        let waits = step.due || step.has(todo::POSTED | todo::SEND);
+        let Some(link) = self.lane.link() else { return false };
+        if !link.has_news() && !waits {
+            return false;
+        }
+        let received = link.receive(core, step.now);
+        if link.is_over() {
+            // What it said before it went is there now.
+            self.receive_bundles(core);
+            if shuttle_of(core).is_some_and(|shuttle| shuttle.end().is_none()) {
+                core.handle(Input::PeerGone, ns_at(step.now));
+            }
+            self.lane = LaneSetup::None;
+            return true;
+        }
+        received
+    }
+
+    /// Whether the socket is to be looked at: a thread that polls a lane does so now and then.
+    fn is_due_for_socket(&mut self, core: &Core, step: &Step) -> bool {
+        self.polls += 1;
+        let polls_lane = core.schedule.leased && matches!(self.lane, LaneSetup::Open(_));
+        let due = !polls_lane || step.due || self.polls >= LANE_POLLS;
+        if due {
+            self.polls = 0;
+        }
+        due
     }
 
     /// Receives what is there; whether something was. The time is taken after each call: a process
@@ -149,6 +218,7 @@ impl ShuttleSocket {
         (route, marked): (Route, bool),
         bytes: &mut [u8],
     ) {
+        self.has_heard = true;
         let admission = match &mut self.doorkeeper {
             Some(doorkeeper) => doorkeeper.admit(ns_at(now), route, bytes),
             None => HelloAdmission::None,
@@ -160,12 +230,17 @@ impl ShuttleSocket {
                     bound.set_retry_limits(retry_limits);
                 }
                 core.conn = Some(Conn::Shuttle(bound));
+                self.seek_lane(core);
             }
             HelloAdmission::Refused(why) if core.conn.is_none() => {
                 turn_away(&self.port, &route, why, bytes);
                 self.doubt.get_or_insert((now + DOUBT, why));
             }
             HelloAdmission::Refused(_) | HelloAdmission::None => {
+                // What the peer wrote before it sent this comes first.
+                if let Some(link) = self.lane.link() {
+                    link.receive(core, now);
+                }
                 core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
             }
         }
@@ -200,6 +275,7 @@ impl ShuttleSocket {
             return;
         }
         if shuttle_of(core).is_some() {
+            self.has_heard = true;
             core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
             if core.reply == AckDue::None {
                 core.reply = AckDue::Pending;
@@ -243,6 +319,13 @@ impl ShuttleSocket {
 
     /// Takes what has come about on the connection.
     fn take_events(&mut self, core: &mut Core) {
+        if core.phase == Phase::Connecting
+            && let Some(shuttle) = shuttle_of_mut(core)
+            && shuttle.connection().is_open()
+        {
+            self.lane.complete(shuttle);
+            core.lanes = self.lane.link().is_some().into();
+        }
         let peer = shuttle_of(core).map(|shuttle| shuttle.connection().route().remote);
         while let Some(event) = core.poll_event(|| peer) {
             match event {
@@ -348,6 +431,10 @@ impl ShuttleSocket {
         // What has arrived by now is taken before, as an adapter would have: its sender may not
         // care for it any more, but would be told that it failed.
         self.receive_bundles(core);
+        if let Some(link) = self.lane.link() {
+            link.receive(core, clock::now());
+            link.send(core, clock::now());
+        }
         self.close(core, clock::now());
         core.schedule.blocked = false;
         self.send(core);
@@ -374,10 +461,13 @@ impl Transport for ShuttleSocket {
         if let Some(stopped) = step.stopped {
             self.note_stop(stopped);
         }
-        let mut received = false;
-        if step.has(todo::RECEIVE) || step.stopped.is_some() {
-            received = self.receive_bundles(core);
+        let mut received = self.receive_lane(core, step);
+        if (step.has(todo::RECEIVE) || step.stopped.is_some()) && self.is_due_for_socket(core, step)
+        {
+            received |= self.receive_bundles(core);
         }
+        // Whether there is a lane is to be known before anything is sent.
+        self.take_events(core);
         if step.due && self.wire.is_some() {
             received |= self.take_late(core, step.now);
         }
@@ -399,12 +489,20 @@ impl Transport for ShuttleSocket {
         }
     }
 
-    fn transmit(&mut self, core: &mut Core, _: &Step) {
-        if core.reply == AckDue::Pending && may_defer(core) {
+    fn transmit(&mut self, core: &mut Core, step: &Step) {
+        if let Some(link) = self.lane.link() {
+            if !link.send(core, step.now) {
+                core.handle(Input::PeerGone, ns_at(step.now));
+            }
+        } else if core.reply == AckDue::Pending && may_defer(core) {
             core.reply = AckDue::Deferred;
             return;
         }
-        self.send(core);
+        let is_open = shuttle_of(core).is_some_and(|shuttle| shuttle.connection().is_open());
+        if self.lane.link().is_none() || step.due || self.has_heard || !is_open {
+            self.has_heard = false;
+            self.send(core);
+        }
     }
 
     fn end(&mut self, core: &mut Core, how: Ending) {
@@ -441,7 +539,8 @@ impl Transport for ShuttleSocket {
         if core.phase == Phase::Closed {
             self.report(core, now, notices);
         }
-        core.due = self.due(core, now);
+        let at_once = self.lane.link().is_some_and(|link| link.rest(core)).then_some(now);
+        core.due = self.due(core, now).into_iter().chain(at_once).min();
         // A thread that polls looks at the clock as well. What cannot be sent stays due; the socket
         // tells when it can.
         let timer = core.due.filter(|_| !core.schedule.leased);

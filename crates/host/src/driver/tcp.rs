@@ -76,9 +76,7 @@ impl TcpSocket {
     /// Waits for a silent peer as TCP does by itself.
     pub fn tolerate_silence(&mut self) {
         self.acks = PeerAcks::Tolerated;
-        if let Some(tcp) = self.stream.tcp() {
-            tcp::never_give_up(tcp);
-        }
+        tcp::never_give_up(self.stream.fd());
     }
 
     /// What it is ready for.
@@ -95,7 +93,7 @@ impl TcpSocket {
             return;
         }
         self.acks = PeerAcks::None;
-        if let Some(silence) = self.stream.tcp().and_then(tcp::silence) {
+        if let Some(silence) = tcp::silence(self.stream.fd()) {
             if silence >= limit && now.saturating_duration_since(since) >= limit {
                 return self.closed(core);
             }
@@ -113,9 +111,6 @@ impl TcpSocket {
         }
         if self.wire.is_some() {
             return self.receive_by_wire(core, now);
-        }
-        if !self.stream.may_have_arrivals() {
-            return false;
         }
         let mut received = false;
         for _ in 0..RECEIVES_MAX {
@@ -213,7 +208,7 @@ impl TcpSocket {
             self.next_segment_look = sent + SEGMENT_LOOK;
             mpa.set_emss(self.stream.segment_bytes());
         }
-        if sent != before && matches!(self.acks, PeerAcks::None) && !self.stream.is_lane() {
+        if sent != before && matches!(self.acks, PeerAcks::None) {
             let look_at = now + core.host.settings().stall_after / SILENCE_LOOKS;
             self.acks = PeerAcks::Owed { since: now, look_at };
         }
@@ -242,16 +237,6 @@ impl TcpSocket {
         if let Some(buffer) = &mut self.buffer {
             buffer.clear();
         }
-    }
-
-    /// Tells the peer of a lane whether this side sleeps or polls; whether there is something to
-    /// do at once that the reactor would not be woken for.
-    fn watch_lane(&mut self, core: &Core, read: bool) -> bool {
-        if core.schedule.leased || !core.phase.has_socket() {
-            self.stream.wake();
-            return false;
-        }
-        self.stream.sleep(core.schedule.blocked) && (read || core.schedule.blocked)
     }
 
     fn closed(&mut self, core: &mut Core) {
@@ -304,11 +289,7 @@ impl Transport for TcpSocket {
             self.deliver(core, step.now);
             received = true;
         }
-        let late = step.due && (self.wire.is_some() || self.stream.is_lane());
-        if self.stream.is_lane() && core.schedule.blocked && self.stream.ready().write {
-            core.schedule.blocked = false;
-            received = true;
-        }
+        let late = step.due && self.wire.is_some();
         if step.has(todo::RECEIVE) || step.stopped.is_some() || late {
             received |= self.receive_bytes(core, step.now);
         }
@@ -376,10 +357,7 @@ impl Transport for TcpSocket {
         let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(instant_at);
         core.due = [own, self.lingers_until, late, look_at].into_iter().flatten().min();
         let read = !core.is_held() && !ended;
-        if self.watch_lane(core, read) {
-            core.due = Some(now);
-        }
-        let write = core.schedule.blocked && !self.stream.is_lane();
+        let write = core.schedule.blocked;
         ReactorWatch { read, write, timer: core.due }
     }
 

@@ -130,6 +130,9 @@ pub(super) struct Core {
     pub phase: Phase,
     pub schedule: Schedule,
     pub token: Option<Token>,
+    /// The bell of a lane beside the socket.
+    pub bell: Option<Token>,
+    pub bell_watched: Interest,
     pub reply: AckDue,
     /// When something is to be done although nothing arrives.
     pub due: Option<Instant>,
@@ -169,6 +172,8 @@ impl Core {
             phase,
             schedule: Schedule::default(),
             token: None,
+            bell: None,
+            bell_watched: Interest::NONE,
             reply: AckDue::None,
             due: None,
             requester: None,
@@ -283,8 +288,22 @@ impl Core {
             self.watched = interest;
             self.host.reactor().modify(token, interest);
         }
+        let interest = Interest { read: watch.read && !self.schedule.leased, write: false };
+        if interest != self.bell_watched
+            && let Some(bell) = self.bell
+        {
+            self.bell_watched = interest;
+            self.host.reactor().modify(bell, interest);
+        }
         if let Some(due) = watch.timer {
             self.schedule.set_timer(due, self.host.reactor(), this);
+        }
+    }
+
+    /// Has the reactor let go of a lane's bell.
+    pub fn ignore_bell(&mut self) {
+        if let Some(bell) = self.bell.take() {
+            self.host.reactor().remove(bell);
         }
     }
 
@@ -293,6 +312,7 @@ impl Core {
         if let Some(token) = self.token.take() {
             self.host.reactor().remove(token);
         }
+        self.ignore_bell();
         (self.qp, self.waker, self.recv_wait) = (qp, waker, RecvWait::None);
         (self.schedule, self.watched) = (Schedule::default(), Interest::READ);
     }

@@ -1,15 +1,22 @@
 //! How two processes find out that they are on one host, and get a lane.
 //!
-//! A host that listens at a TCP port listens at a Unix socket of that name too ([`LaneListener`]).
-//! An initiator whose TCP connection is there looks for it, offers memory and names the connection
-//! by its two addresses ([`LaneOffer`]); then it sends its MPA Request. The responder, when it has
-//! that Request, has the offer too; it grants the lane ([`LaneListener::claim`]) before it sends
-//! its MPA Reply. So both know by the time the handshake is over, nothing changes on the wire, and
-//! nobody waits for an answer that may not come.
+//! One side listens at an abstract Unix socket whose name the other can tell from the connection
+//! ([`LaneListener`]); the other looks for it, offers memory and names the connection
+//! ([`LaneOffer`]). Both happens during the handshake of a connection over the network, on which
+//! nothing changes:
+//!
+//! - MPA: who listens at a TCP port listens at the socket of that name. The initiator offers once
+//!   TCP has connected, before its Request; the responder claims the offer before its Reply.
+//! - Shuttle: who asks for a connection listens at a socket named by the nonce of its Request, until
+//!   it is answered. The responder offers before its Reply; the initiator claims the offer before
+//!   its next packet.
+//!
+//! So both know by the time the handshake is over, and nobody waits for an answer that may not
+//! come.
 //!
 //! Abstract names belong to a network namespace: who is behind a router, an emulator or in a
-//! container of its own finds nobody, and TCP goes on. Both sides demand that the other runs as the
-//! same user.
+//! container of its own finds nobody, and the network goes on. Both sides demand that the other
+//! runs as the same user.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -30,23 +37,25 @@ use super::memory::{self, Mapping};
 use super::{LaneEnd, ShmLane};
 
 /// The layout of the memory and of the messages here; others do not meet.
-const NAME: &str = "weft-lane-1";
-/// Bytes of an offer: two addresses as text.
+const NAME: &str = "weft-lane-2";
+/// Bytes of what names a connection: two addresses, or a nonce.
 const OFFER_MAX_BYTES: usize = 128;
 /// Offers that nobody has claimed. Those of who has gone are dropped first.
 const UNCLAIMED_MAX: usize = 1024;
-
-/// The addresses of a connection: the initiator's, then the responder's.
-type ConnAddresses = (SocketAddr, SocketAddr);
 
 fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
 
-/// Where a host takes offers for the connections to one of its TCP ports.
+fn ends_of(initiator: SocketAddr, responder: SocketAddr) -> String {
+    format!("{} {}", canonical(initiator), canonical(responder))
+}
+
+/// Where a host takes offers for the connections to one of its TCP ports, or for one that it asks
+/// for over Shuttle.
 pub struct LaneListener {
     fd: HighFd,
-    offers: Mutex<HashMap<ConnAddresses, Offered>>,
+    offers: Mutex<HashMap<String, Offered>>,
 }
 
 struct Offered {
@@ -55,33 +64,52 @@ struct Offered {
 }
 
 impl LaneListener {
-    /// Listens for those who connect to `addr`; `None` if another process does, or the system
-    /// lacks something: connections go by TCP then.
+    /// Listens for those who connect to `addr` by TCP; `None` if another process does, or the
+    /// system lacks something: connections go by TCP then.
     pub fn bind(addr: SocketAddr) -> Option<Self> {
+        Self::listen(&name_of(addr), libc::SOMAXCONN)
+    }
+
+    /// Listens for who grants the Shuttle connection whose Request has this nonce; `None` as above.
+    pub fn bind_nonce(nonce: u64) -> Option<Self> {
+        Self::listen(&name_of_nonce(nonce), 1)
+    }
+
+    fn listen(name: &str, backlog: i32) -> Option<Self> {
         let fd = open().ok()?;
-        net::bind(&fd, &name_of(addr).ok()?).ok()?;
-        net::listen(&fd, libc::SOMAXCONN).ok()?;
+        net::bind(&fd, &SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?).ok()?;
+        net::listen(&fd, backlog).ok()?;
         Some(Self { fd: HighFd::new(fd), offers: Mutex::default() })
     }
 
     /// The lane that the initiator of `stream` has offered, if it has; from now on both use it.
     pub fn claim(&self, stream: &TcpStream) -> Option<ShmLane> {
-        let ends = (canonical(stream.peer_addr().ok()?), canonical(stream.local_addr().ok()?));
+        let (initiator, responder) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
+        self.claim_for(&ends_of(initiator, responder))
+    }
+
+    /// The lane that was offered for the Shuttle connection whose Request has this nonce, if it was;
+    /// from now on both use it.
+    pub fn claim_named(&self, nonce: u64) -> Option<ShmLane> {
+        self.claim_for(&name_of_nonce(nonce))
+    }
+
+    fn claim_for(&self, conn: &str) -> Option<ShmLane> {
         let mut offers = self.offers.lock();
         self.collect(&mut offers);
-        let offered = offers.remove(&ends)?;
+        let offered = offers.remove(conn)?;
         drop(offers);
         let mapping = Arc::new(Mapping::new(offered.memory.as_fd()).ok()?);
         let bell = HighFd::new(offered.socket);
         send_byte(bell.as_fd()).then(|| ShmLane::new(bell, &mapping, LaneEnd::Responder))
     }
 
-    fn collect(&self, offers: &mut HashMap<ConnAddresses, Offered>) {
+    fn collect(&self, offers: &mut HashMap<String, Offered>) {
         while let Ok(socket) = self.accept() {
             if same_user(socket.as_fd())
-                && let Some((ends, memory)) = take_offer(&socket)
+                && let Some((conn, memory)) = take_offer(&socket)
             {
-                offers.insert(ends, Offered { socket, memory });
+                offers.insert(conn, Offered { socket, memory });
             }
         }
         if offers.len() > UNCLAIMED_MAX {
@@ -97,7 +125,7 @@ impl LaneListener {
     }
 }
 
-/// A lane that was offered to the peer of a TCP connection.
+/// A lane that was offered to the peer of a connection.
 pub struct LaneOffer {
     bell: HighFd,
     mapping: Arc<Mapping>,
@@ -107,20 +135,30 @@ impl LaneOffer {
     /// Offers a lane in place of `stream`, which is connected and has carried nothing; `None` if
     /// the peer is not found on this host.
     pub fn make(stream: &TcpStream) -> Option<Self> {
-        let ends = (canonical(stream.local_addr().ok()?), canonical(stream.peer_addr().ok()?));
-        let any = SocketAddr::new([0, 0, 0, 0].into(), ends.1.port());
-        let socket = dial(ends.1).or_else(|_| dial(any)).ok()?;
+        let (initiator, responder) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+        let any = SocketAddr::new([0, 0, 0, 0].into(), responder.port());
+        let socket = dial(&name_of(responder)).or_else(|_| dial(&name_of(any))).ok()?;
+        Self::send(socket, &ends_of(initiator, responder))
+    }
+
+    /// Offers a lane to who has asked for a Shuttle connection by a Request with this nonce; `None`
+    /// as above.
+    pub fn make_named(nonce: u64) -> Option<Self> {
+        let name = name_of_nonce(nonce);
+        Self::send(dial(&name).ok()?, &name)
+    }
+
+    fn send(socket: OwnedFd, conn: &str) -> Option<Self> {
         if !same_user(socket.as_fd()) {
             return None;
         }
         let memory = memory::create().ok()?;
         let mapping = Arc::new(Mapping::new(memory.as_fd()).ok()?);
-        let text = format!("{} {}", ends.0, ends.1);
-        send_offer(socket.as_fd(), text.as_bytes(), memory.as_fd()).ok()?;
+        send_offer(socket.as_fd(), conn.as_bytes(), memory.as_fd()).ok()?;
         Some(Self { bell: HighFd::new(socket), mapping })
     }
 
-    /// The lane, if the peer has granted it; to be called once it has answered by TCP.
+    /// The lane, if the peer has granted it; to be called once it has answered.
     pub fn granted(self) -> Option<ShmLane> {
         let granted = crate::tcp::receive(self.bell.as_fd(), &mut [0]);
         (granted == crate::tcp::Received::Octets(1))
@@ -133,18 +171,21 @@ fn open() -> io::Result<OwnedFd> {
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-fn name_of(addr: SocketAddr) -> io::Result<SocketAddrUnix> {
+fn name_of(addr: SocketAddr) -> String {
     let addr = canonical(addr);
-    let name = match addr.ip().is_unspecified() {
+    match addr.ip().is_unspecified() {
         true => format!("{NAME}:*:{}", addr.port()),
         false => format!("{NAME}:{}:{}", addr.ip(), addr.port()),
-    };
-    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+    }
 }
 
-fn dial(addr: SocketAddr) -> io::Result<OwnedFd> {
+fn name_of_nonce(nonce: u64) -> String {
+    format!("{NAME}:{nonce:016x}")
+}
+
+fn dial(name: &str) -> io::Result<OwnedFd> {
     let fd = open()?;
-    net::connect(&fd, &name_of(addr)?)?;
+    net::connect(&fd, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
     Ok(fd)
 }
 
@@ -177,7 +218,7 @@ fn send_offer(socket: BorrowedFd<'_>, text: &[u8], memory: BorrowedFd<'_>) -> io
 }
 
 /// The offer that has arrived with the connection. Descriptors beyond the first are closed.
-fn take_offer(socket: &OwnedFd) -> Option<(ConnAddresses, OwnedFd)> {
+fn take_offer(socket: &OwnedFd) -> Option<(String, OwnedFd)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut text = [0; OFFER_MAX_BYTES];
@@ -187,7 +228,6 @@ fn take_offer(socket: &OwnedFd) -> Option<(ConnAddresses, OwnedFd)> {
         RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
         _ => None,
     })?;
-    let text = text.get(..len.ok()?.bytes)?;
-    let (from, to) = std::str::from_utf8(text).ok()?.split_once(' ')?;
-    Some(((from.parse().ok()?, to.parse().ok()?), memory))
+    let conn = std::str::from_utf8(text.get(..len.ok()?.bytes)?).ok()?;
+    Some((conn.to_owned(), memory))
 }

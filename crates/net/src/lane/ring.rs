@@ -1,342 +1,397 @@
-//! One direction of a lane: a ring of bytes in memory that two processes map.
+//! One flow of a lane: a ring of records, each a segment, in memory that two processes map.
 //!
-//! Invariant: `tail` (bytes ever written) and `head` (bytes ever read) only grow, and
-//! `0 <= tail - head <= size`. Each side keeps its own counter private and takes only the other's
-//! from the shared page, where it checks that invariant: whatever a peer writes there, no access
-//! leaves the ring, and a counter that breaks it ends the lane.
+//! Invariant: `tail` (bytes ever written) and `head` (bytes ever taken) only grow, and
+//! `0 <= tail - head <= size`. Each side keeps its own counters private and takes only the other's
+//! from the shared page, where it checks that invariant, and a record's length, which it reads
+//! once: whatever a peer writes, no access leaves the ring, and what breaks a rule ends the lane.
 //!
-//! A ring that ran empty may go on at its start ([`Shared::jump`]), so that a connection with few
-//! bytes in flight touches few pages.
-//!
-//! Who is about to sleep says so in the ring (`reader_sleeps`, `writer_sleeps`), then looks once
-//! more; who publishes a counter looks there afterwards. With a full fence between each pair, one
-//! of the two sees the other, so no bell is missed and none is rung for a side that is awake.
+//! A record does not wrap: what does not fit before the end of the ring begins at its start, behind
+//! a record that says so. So does what is written to an empty ring ([`JUMP_AT_BYTES`]): a connection
+//! with few bytes in flight touches few pages.
 #![allow(unsafe_code)]
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use weft_rnic::wire::llp::Piece;
-use weft_rnic::{Batch, Written};
+use weft_rnic::wire::ddp::{TAGGED_LEN, UNTAGGED_LEN};
+use weft_rnic::wire::llp::{Gather, Piece};
+use weft_rnic::{LaneSegment, Pushed};
 
-use super::memory::Mapping;
+use super::memory::{Mapping, RING_BYTES};
 
-/// An empty ring goes on at its start from here: less than a page each way stays warm.
-const JUMP_AT_BYTES: u64 = 16 << 10;
+const SIZE: u64 = RING_BYTES as u64;
+/// An empty ring goes on at its start from here.
+const JUMP_AT_BYTES: u64 = 4 << 10;
+/// Records begin at multiples of this, the size of a cache line.
+const RECORD_ALIGN: u64 = 64;
+/// The length before a segment.
+const HEADER_BYTES: u64 = 8;
+/// In place of a length: the next record is at the start of the ring.
+const GO_TO_START: u32 = u32::MAX;
+/// Segments of up to so many bytes are copied before anything looks at them. Of longer ones only
+/// the DDP header is: their payload goes to its place at once.
+const WHOLE_MAX_BYTES: usize = 256;
+/// The bit of a DDP header that says whether it is a tagged one.
+const TAGGED_BIT: u8 = 0x80;
 
-/// The two counters of a ring are broken: the peer is not to be trusted.
+/// The peer has broken the rules of the ring: it is not to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// A counter with a cache line of its own.
+/// What the writer of a flow publishes.
 #[repr(C, align(64))]
-struct Line {
-    value: AtomicU64,
-    /// In the writer's line, [`Shared::jump`].
-    second: AtomicU64,
+struct WriterLine {
+    tail: AtomicU64,
 }
 
-/// The page before the bytes of a ring. All zero is an empty ring.
+/// What its reader does.
+#[repr(C, align(64))]
+struct ReaderLine {
+    head: AtomicU64,
+    /// Segments taken.
+    placed: AtomicU64,
+}
+
+/// The counters of a flow. All zero is an empty ring.
 #[repr(C)]
-pub(super) struct Shared {
-    writer: Line,
-    reader: Line,
-    reader_sleeps: Line,
-    writer_sleeps: Line,
-    finished: Line,
+pub(super) struct FlowCounters {
+    writer: WriterLine,
+    reader: ReaderLine,
 }
 
-impl Shared {
-    fn tail(&self) -> &AtomicU64 {
-        &self.writer.value
-    }
-
-    /// From this position to the next multiple of the size there is nothing; 0 is nowhere.
-    fn jump(&self) -> &AtomicU64 {
-        &self.writer.second
-    }
-
-    fn head(&self) -> &AtomicU64 {
-        &self.reader.value
-    }
-}
-
-/// What both ends of a ring have: the page and the bytes, which are mapped twice in a row so that
-/// each piece of up to `size` bytes is one slice.
+/// A ring and its counters.
 struct LaneRing {
-    shared: *const Shared,
+    counters: *const FlowCounters,
     bytes: *mut u8,
-    size: u64,
     /// Keeps both mapped.
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: the mapping lives as long as this does; it is accessed through atomics, and the bytes by
-// one writer and one reader at disjoint places.
+// SAFETY: the mapping lives as long as this does; the counters are atomics, and the bytes are
+// written by one side and read by the other at disjoint places.
 unsafe impl Send for LaneRing {}
 
 impl LaneRing {
-    fn new(mapping: &Arc<Mapping>, index: usize) -> Self {
-        let (shared, bytes) = mapping.ring(index);
-        let size = mapping.ring_bytes() as u64;
-        Self { shared: shared.cast(), bytes, size, _mapping: Arc::clone(mapping) }
-    }
-
-    fn shared(&self) -> &Shared {
-        // SAFETY: mapped, aligned to a page, and of atomics only.
-        unsafe { &*self.shared }
+    fn counters(&self) -> &FlowCounters {
+        // SAFETY: mapped, aligned, and of atomics only.
+        unsafe { &*self.counters }
     }
 
     fn at(&self, position: u64) -> *mut u8 {
-        let offset = position & (self.size - 1);
         // SAFETY: below the size.
-        unsafe { self.bytes.add(offset as usize) }
+        unsafe { self.bytes.add((position & (SIZE - 1)) as usize) }
     }
+
+    /// The length at the start of the record at `position`, a multiple of [`RECORD_ALIGN`].
+    fn length(&self, position: u64) -> &AtomicU32 {
+        // SAFETY: aligned and within the ring.
+        unsafe { AtomicU32::from_ptr(self.at(position).cast()) }
+    }
+}
+
+fn to_end(position: u64) -> u64 {
+    SIZE - (position & (SIZE - 1))
+}
+
+/// Bytes that a segment of `len` bytes takes in the ring.
+fn record_bytes(len: u64) -> u64 {
+    (HEADER_BYTES + len).next_multiple_of(RECORD_ALIGN)
 }
 
 /// The end that writes.
 pub struct RingWriter {
     ring: LaneRing,
     tail: u64,
+    published: u64,
     /// `head` when it was read last: it may have grown since.
     head: u64,
-    /// The last jump: a reader that has read up to its start is at its end.
-    jumped: (u64, u64),
-    /// Bytes of what there was no room for.
-    refused: u64,
+    placed: u64,
+    /// Segments written.
+    written: u64,
 }
 
 impl RingWriter {
-    /// The writing end of a ring of `mapping`.
-    pub(super) fn new(mapping: &Arc<Mapping>, index: usize) -> Self {
-        Self { ring: LaneRing::new(mapping, index), tail: 0, head: 0, jumped: (0, 0), refused: 1 }
+    /// The writing end of a ring of `mapping` whose counters are at `counters`.
+    pub(super) fn new(
+        mapping: &Arc<Mapping>,
+        counters: *const FlowCounters,
+        bytes: *mut u8,
+    ) -> Self {
+        let ring = LaneRing { counters, bytes, _mapping: Arc::clone(mapping) };
+        Self { ring, tail: 0, published: 0, head: 0, placed: 0, written: 0 }
     }
 
-    /// Bytes that the peer has not read.
+    /// Reads what the peer has taken.
     ///
     /// # Errors
-    /// If the peer has written nonsense.
-    pub fn unread(&self) -> Result<u64, Corrupt> {
-        let read = self.ring.shared().head().load(Ordering::Acquire);
-        let (from, to) = self.jumped;
-        let head = if read == from { to } else { read };
-        // It only grows, and not beyond the tail.
-        let grown = head.wrapping_sub(self.head) <= self.tail - self.head;
-        if grown { Ok(self.tail - head) } else { Err(Corrupt) }
+    /// If it has written nonsense.
+    pub fn refresh(&mut self) -> Result<(), Corrupt> {
+        let line = &self.ring.counters().reader;
+        // In this order: what is counted was given back.
+        let placed = line.placed.load(Ordering::Acquire);
+        if placed == self.placed {
+            return Ok(());
+        }
+        let head = line.head.load(Ordering::Acquire);
+        let grown = head.wrapping_sub(self.head) <= self.published - self.head;
+        let counted = placed.wrapping_sub(self.placed) <= self.written - self.placed;
+        if !grown || !counted {
+            return Err(Corrupt);
+        }
+        (self.head, self.placed) = (head, placed);
+        Ok(())
     }
 
-    /// Whether there is room for what was refused last.
-    ///
-    /// # Errors
-    /// As of [`RingWriter::unread`].
-    pub fn has_room(&self) -> Result<bool, Corrupt> {
-        Ok(self.ring.size - self.unread()? >= self.refused)
+    /// Segments that the peer had taken at the last [`RingWriter::refresh`].
+    pub fn placed(&self) -> u64 {
+        self.placed
     }
 
-    /// Copies what is left of `out`, all of it or nothing: memory that turns out to be gone must
-    /// not leave the peer with half a frame. The reader sees it once [`RingWriter::publish`] is
+    /// Bytes that the next segment may have, by the last [`RingWriter::refresh`].
+    pub fn room_bytes(&self) -> usize {
+        let free = SIZE - (self.tail - self.head);
+        let end = to_end(self.tail);
+        let here = free.min(end);
+        let room = here.max(free.saturating_sub(end));
+        room.saturating_sub(HEADER_BYTES) as usize
+    }
+
+    /// Copies a segment, all of it or nothing. The reader sees it once [`RingWriter::publish`] is
     /// called.
-    pub fn write(&mut self, out: &Batch<'_>) -> Written {
-        let Ok(unread) = self.unread() else { return Written::Failed };
-        self.head = self.tail - unread;
-        if unread == 0 {
-            self.jump_to_start();
+    pub fn push(&mut self, segment: &Gather) -> Pushed {
+        let need = record_bytes(segment.len() as u64);
+        let at = self.place_of(need);
+        if at + need - self.head > SIZE || need > to_end(at) {
+            return Pushed::Full;
         }
-        let left = (out.gather.len() - out.written) as u64;
-        if left > self.ring.size - unread {
-            self.refused = left.min(self.ring.size);
-            return Written::Blocked;
+        if !self.copy(segment, at + HEADER_BYTES) {
+            return Pushed::Gone;
         }
-        let (mut skip, mut done) = (out.written as u64, 0);
-        for piece in out.gather.pieces() {
-            let len = match piece {
-                Piece::Slab { len, .. } => u64::from(*len),
-                Piece::Memory(memory) => u64::from(memory.len),
+        if at != self.tail {
+            self.ring.length(self.tail).store(GO_TO_START, Ordering::Relaxed);
+        }
+        self.ring.length(at).store(segment.len() as u32, Ordering::Relaxed);
+        self.tail = at + need;
+        self.written += 1;
+        Pushed::Whole
+    }
+
+    /// Where a record of `need` bytes goes.
+    fn place_of(&self, need: u64) -> u64 {
+        let end = to_end(self.tail);
+        let offset = SIZE - end;
+        // What is skipped counts as taken until the reader has passed it.
+        let jumps = self.tail == self.head && offset >= JUMP_AT_BYTES && need <= offset;
+        if need > end || jumps { self.tail + end } else { self.tail }
+    }
+
+    fn copy(&self, segment: &Gather, position: u64) -> bool {
+        let mut to = self.ring.at(position);
+        for piece in segment.pieces() {
+            let len = match *piece {
+                Piece::Slab { start, len } => {
+                    let from = segment.staged(start, len);
+                    // SAFETY: `push` has seen that there is room, up to the end of the ring.
+                    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+                    from.len()
+                }
+                Piece::Memory(memory) => {
+                    let len = memory.len as usize;
+                    // SAFETY: the application registered it, and `to` is as above.
+                    if !unsafe { weft_guard::read(memory.addr, to, len) } {
+                        return false;
+                    }
+                    len
+                }
             };
-            if skip >= len {
-                skip -= len;
-                continue;
-            }
-            let take = len - skip;
-            if !self.copy(out, piece, skip, take, done) {
-                return Written::Gone;
-            }
-            (skip, done) = (0, done + take);
+            // SAFETY: still within that room.
+            to = unsafe { to.add(len) };
         }
-        self.tail += done;
-        Written::Octets(done as usize)
+        true
     }
 
-    /// Copies `take` bytes of a piece behind the `done` bytes before it; whether they were there.
-    fn copy(&self, out: &Batch<'_>, piece: &Piece, skip: u64, take: u64, done: u64) -> bool {
-        let to = self.ring.at(self.tail + done);
-        match piece {
-            Piece::Slab { start, len } => {
-                let from = out.gather.staged(*start, *len);
-                let from = &from[skip as usize..(skip + take) as usize];
-                // SAFETY: `to` has room for what the ring has room for, being mapped twice.
-                unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-                true
-            }
-            // SAFETY: the application registered it, and `to` is as above.
-            Piece::Memory(memory) => unsafe {
-                weft_guard::read(memory.addr + skip, to, take as usize)
-            },
-        }
-    }
-
-    /// Goes on at the start of an empty ring.
-    fn jump_to_start(&mut self) {
-        let offset = self.tail & (self.ring.size - 1);
-        if offset < JUMP_AT_BYTES {
-            return;
-        }
-        // The reader is at the tail, and comes to the jump before it comes to anything else.
-        self.ring.shared().jump().store(self.tail, Ordering::Relaxed);
-        let from = self.tail;
-        self.tail += self.ring.size - offset;
-        self.jumped = (from, self.tail);
-        self.head = self.tail;
-    }
-
-    /// Lets the reader see what was written; whether it sleeps and is to be woken.
+    /// Lets the reader see what was written; whether there was anything.
     pub fn publish(&mut self) -> bool {
-        let shared = self.ring.shared();
-        shared.tail().store(self.tail, Ordering::Release);
-        fence(Ordering::SeqCst);
-        shared.reader_sleeps.value.load(Ordering::Relaxed) != 0
-            && shared.reader_sleeps.value.swap(0, Ordering::AcqRel) != 0
+        let any = self.published != self.tail;
+        if any {
+            self.published = self.tail;
+            self.ring.counters().writer.tail.store(self.tail, Ordering::Release);
+        }
+        any
     }
+}
 
-    /// Says that the writer sleeps until there is room for what was refused; whether there is
-    /// already.
-    ///
-    /// # Errors
-    /// As of [`RingWriter::unread`].
-    pub fn sleep(&mut self) -> Result<bool, Corrupt> {
-        self.ring.shared().writer_sleeps.value.store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        self.has_room()
-    }
-
-    /// Says that nothing follows.
-    pub fn finish(&mut self) {
-        self.ring.shared().finished.value.store(1, Ordering::Release);
-    }
+/// The record that the reader is at.
+#[derive(Clone, Copy)]
+struct FrontRecord {
+    /// Where its segment begins.
+    position: u64,
+    len: usize,
 }
 
 /// The end that reads.
 pub struct RingReader {
     ring: LaneRing,
     head: u64,
-    /// What the writer knows of it.
+    tail: u64,
+    placed: u64,
     published: u64,
-    sleeps: bool,
+    front: Option<FrontRecord>,
+    /// The peer has written nonsense: nothing is there any more.
+    is_broken: bool,
+    /// A copy of what is looked at of the record: all of a short one, the header of others.
+    head_copy: [u8; WHOLE_MAX_BYTES],
 }
 
 impl RingReader {
-    /// The reading end of a ring of `mapping`.
-    pub(super) fn new(mapping: &Arc<Mapping>, index: usize) -> Self {
-        Self { ring: LaneRing::new(mapping, index), head: 0, published: 0, sleeps: false }
+    /// The reading end of a ring of `mapping` whose counters are at `counters`.
+    pub(super) fn new(
+        mapping: &Arc<Mapping>,
+        counters: *const FlowCounters,
+        bytes: *mut u8,
+    ) -> Self {
+        let ring = LaneRing { counters, bytes, _mapping: Arc::clone(mapping) };
+        let head_copy = [0; WHOLE_MAX_BYTES];
+        Self {
+            ring,
+            head: 0,
+            tail: 0,
+            placed: 0,
+            published: 0,
+            front: None,
+            is_broken: false,
+            head_copy,
+        }
     }
 
-    /// Bytes that are there.
+    /// Whether there is a record that nobody has looked at. One that was and is still there waits
+    /// for something else.
+    pub fn has_arrivals(&self) -> bool {
+        !self.is_broken
+            && self.front.is_none()
+            && self.ring.counters().writer.tail.load(Ordering::Acquire) != self.head
+    }
+
+    /// The first record that was not taken.
     ///
     /// # Errors
     /// If the peer has written nonsense.
-    pub fn available(&self) -> Result<u64, Corrupt> {
-        self.next().map(|(_, available)| available)
-    }
-
-    /// Where the bytes that are there begin, and how many they are.
-    fn next(&self) -> Result<(u64, u64), Corrupt> {
-        let shared = self.ring.shared();
-        let tail = shared.tail().load(Ordering::Acquire);
-        if tail == self.head {
-            return Ok((self.head, 0));
+    pub fn front(&mut self) -> Result<Option<LaneSegment<'_>>, Corrupt> {
+        if self.is_broken {
+            return Ok(None);
         }
-        let jumped = self.head != 0 && shared.jump().load(Ordering::Relaxed) == self.head;
-        let head = match jumped {
-            true => (self.head + self.ring.size) & !(self.ring.size - 1),
-            false => self.head,
+        if self.front.is_none() {
+            match self.find() {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(Corrupt) => {
+                    self.is_broken = true;
+                    return Err(Corrupt);
+                }
+            }
+        }
+        let Some(FrontRecord { position, len }) = self.front else { return Ok(None) };
+        let apart = len > WHOLE_MAX_BYTES;
+        let head_len = match self.head_copy[0] & TAGGED_BIT {
+            _ if !apart => len,
+            0 => UNTAGGED_LEN,
+            _ => TAGGED_LEN,
         };
-        let available = tail.wrapping_sub(head);
-        if available > self.ring.size { Err(Corrupt) } else { Ok((head, available)) }
+        let payload = apart.then(|| {
+            // SAFETY: within the record, which `find` has seen to be within the ring and below
+            // the tail: the writer does not write there again before it was taken, unless the peer
+            // does wrong; then the bytes are any.
+            unsafe {
+                let from = self.ring.at(position).add(head_len);
+                std::slice::from_raw_parts(from, len - head_len)
+            }
+        });
+        Ok(Some(LaneSegment { head: &self.head_copy[..head_len], payload }))
     }
 
-    /// Moves what is there to `room`; how much that was.
-    ///
-    /// # Errors
-    /// As of [`RingReader::available`].
-    pub fn read(&mut self, room: &mut [u8]) -> Result<usize, Corrupt> {
-        let (head, available) = self.next()?;
-        let len = (available as usize).min(room.len());
-        // SAFETY: `len` bytes of the ring were written before the tail said so, and are not
-        // written again before the head says so, unless the peer does wrong: then they are any.
-        unsafe { ptr::copy_nonoverlapping(self.ring.at(head), room.as_mut_ptr(), len) };
-        self.head = head + len as u64;
-        Ok(len)
-    }
-
-    /// Gives the room of what was read back; whether the writer sleeps and is to be woken. The
-    /// writer learns of it in steps of a quarter of the ring, and once the ring is empty.
-    pub fn publish(&mut self) -> bool {
-        let shared = self.ring.shared();
-        let read = self.head - self.published;
-        let empty = shared.tail().load(Ordering::Relaxed) == self.head;
-        if read == 0 || !empty && read < self.ring.size / 4 {
-            return false;
+    /// Looks for the next record; whether there is one.
+    fn find(&mut self) -> Result<bool, Corrupt> {
+        loop {
+            if self.head == self.tail {
+                let tail = self.ring.counters().writer.tail.load(Ordering::Acquire);
+                let unread = tail.wrapping_sub(self.head);
+                if unread > SIZE || !unread.is_multiple_of(RECORD_ALIGN) {
+                    return Err(Corrupt);
+                }
+                self.tail = tail;
+                if unread == 0 {
+                    return Ok(false);
+                }
+            }
+            let len = self.ring.length(self.head).load(Ordering::Relaxed);
+            let unread = self.tail - self.head;
+            if len == GO_TO_START {
+                let skipped = to_end(self.head);
+                if skipped >= unread {
+                    return Err(Corrupt);
+                }
+                self.head += skipped;
+                continue;
+            }
+            if len == 0 || record_bytes(len.into()) > unread.min(to_end(self.head)) {
+                return Err(Corrupt);
+            }
+            let (position, len) = (self.head + HEADER_BYTES, len as usize);
+            let looked_at = if len > WHOLE_MAX_BYTES { UNTAGGED_LEN } else { len };
+            let from = self.ring.at(position);
+            // SAFETY: within the record, and the copy has room for it.
+            unsafe { ptr::copy_nonoverlapping(from, self.head_copy.as_mut_ptr(), looked_at) };
+            self.front = Some(FrontRecord { position, len });
+            return Ok(true);
         }
-        self.published = self.head;
-        shared.head().store(self.head, Ordering::Release);
-        fence(Ordering::SeqCst);
-        shared.writer_sleeps.value.load(Ordering::Relaxed) != 0
-            && shared.writer_sleeps.value.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Says that the reader sleeps until there is something.
-    pub fn sleep(&mut self) {
-        self.sleeps = true;
-        self.ring.shared().reader_sleeps.value.store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    /// Says that it is awake.
-    pub fn wake(&mut self) {
-        if std::mem::take(&mut self.sleeps) {
-            self.ring.shared().reader_sleeps.value.store(0, Ordering::Relaxed);
+    /// Takes the first record.
+    pub fn pop(&mut self) {
+        if let Some(FrontRecord { len, .. }) = self.front.take() {
+            self.head += record_bytes(len as u64);
+            self.placed += 1;
         }
     }
 
-    /// Whether it said that it sleeps, and has not said otherwise since.
-    pub fn sleeps(&self) -> bool {
-        self.sleeps
-    }
-
-    /// Whether the writer said that nothing follows what is there.
-    pub fn is_finished(&self) -> bool {
-        self.ring.shared().finished.value.load(Ordering::Acquire) != 0
+    /// Gives back the room of what was taken, and counts it; whether there was anything.
+    pub fn release(&mut self) -> bool {
+        let any = self.published != self.placed;
+        if any {
+            self.published = self.placed;
+            let line = &self.ring.counters().reader;
+            line.head.store(self.head, Ordering::Release);
+            line.placed.store(self.placed, Ordering::Release);
+        }
+        any
     }
 }
 
 #[cfg(test)]
 impl RingWriter {
-    /// Where in the ring the next byte goes.
+    /// Where in the ring the next record goes.
     pub fn offset(&self) -> u64 {
-        self.tail & (self.ring.size - 1)
+        self.tail & (SIZE - 1)
     }
 
     /// Writes this into the counter that the reader trusts.
-    pub fn corrupt(&self, tail: u64) {
-        self.ring.shared().tail().store(tail, Ordering::Release);
+    pub fn corrupt_tail(&self, tail: u64) {
+        self.ring.counters().writer.tail.store(tail, Ordering::Release);
+    }
+
+    /// Writes this as the length of the record at `position`.
+    pub fn corrupt_length(&self, position: u64, length: u32) {
+        self.ring.length(position).store(length, Ordering::Release);
     }
 }
 
 #[cfg(test)]
 impl RingReader {
-    /// Writes this into the counter that the writer trusts.
-    pub fn corrupt(&self, head: u64) {
-        self.ring.shared().head().store(head, Ordering::Release);
+    /// Writes these into the counters that the writer trusts.
+    pub fn corrupt(&self, head: u64, placed: u64) {
+        let line = &self.ring.counters().reader;
+        line.head.store(head, Ordering::Release);
+        line.placed.store(placed, Ordering::Release);
     }
 }

@@ -2,17 +2,18 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use weft_rnic::wire::llp::Gather;
-use weft_rnic::{Batch, Written};
+use weft_rnic::wire::ids::Msn;
+use weft_rnic::wire::llp::{Gather, MemoryPiece};
+use weft_rnic::{LaneFlow, NotReady, Pushed, SegmentLane};
 
 use super::rendezvous::{LaneListener, LaneOffer};
 use super::{ShmLane, memory};
-use crate::tcp::Received;
 
-/// Both ends of a lane, made as two processes would.
+use LaneFlow::{Requests, Responses};
+
+/// Both ends of a lane, made as two processes would over TCP.
 fn pair() -> (ShmLane, ShmLane) {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let listener = LaneListener::bind(tcp.local_addr().unwrap()).unwrap();
@@ -23,10 +24,31 @@ fn pair() -> (ShmLane, ShmLane) {
     (offer.granted().expect("it was granted"), responder)
 }
 
-fn send(lane: &mut ShmLane, bytes: &[u8]) -> Written {
+/// A segment whose payload begins at `position` of what [`byte_at`] makes, behind the header of an
+/// untagged segment.
+fn segment(position: u64, payload_bytes: usize) -> Gather {
     let mut gather = Gather::default();
-    gather.push_bytes(bytes);
-    lane.send(&Batch { route: None, gather: &gather, lengths: &[], written: 0 })
+    gather.push_bytes(&[0x41; 18]);
+    gather
+        .push_with(|slab| slab.extend((0..payload_bytes as u64).map(|at| byte_at(position + at))));
+    gather
+}
+
+fn send(lane: &mut ShmLane, flow: LaneFlow, payload: &[u8]) -> Pushed {
+    let mut gather = Gather::default();
+    gather.push_bytes(payload);
+    let pushed = lane.push(flow, &gather);
+    lane.publish();
+    pushed
+}
+
+/// The next segment of a flow, as one piece.
+fn take(lane: &mut ShmLane, flow: LaneFlow) -> Option<Vec<u8>> {
+    let segment = lane.front(flow)?;
+    let whole = [segment.head, segment.payload.unwrap_or_default()].concat();
+    lane.pop(flow);
+    lane.release();
+    Some(whole)
 }
 
 /// xorshift64*
@@ -45,48 +67,78 @@ fn byte_at(position: u64) -> u8 {
     (position.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Sends `total` bytes in pieces of random sizes, as one who polls at times and sleeps at others.
+fn flow_at(random: &mut Random) -> LaneFlow {
+    if random.below(3) == 0 { Responses } else { Requests }
+}
+
+/// Sends `total` bytes of payload in each flow in segments of random sizes, and sleeps when there
+/// is no room.
 fn write_all(lane: &mut ShmLane, total: u64, mut random: Random) {
-    let mut sent = 0;
-    while sent < total {
+    let mut sent = [0; 2];
+    while sent.iter().any(|sent| *sent < total) {
+        let flow = flow_at(&mut random);
+        let position = &mut sent[flow as usize];
         let len = match random.below(3) {
             0 => 1 + random.below(100),
             1 => 1 + random.below(5000),
-            _ => 1 + random.below(200_000),
+            _ => 1 + random.below(33_000),
         };
-        let piece: Vec<u8> = (sent..total.min(sent + len)).map(byte_at).collect();
-        match send(lane, &piece) {
-            Written::Octets(octets) => sent += octets as u64,
-            Written::Blocked => lane.wait(true),
-            other => panic!("{other:?} after {sent} bytes"),
+        let len = len.min(total - *position);
+        if len == 0 {
+            continue;
+        }
+        match lane.push(flow, &segment(*position, len as usize)) {
+            Pushed::Whole => *position += len,
+            Pushed::Full => {
+                lane.publish();
+                lane.wait();
+                lane.placed(flow);
+            }
+            Pushed::Gone => panic!("memory is gone after {sent:?} bytes"),
+        }
+        if random.below(4) == 0 {
+            lane.publish();
         }
     }
+    lane.publish();
 }
 
 fn read_all(lane: &mut ShmLane, total: u64, mut random: Random) {
-    let (mut received, mut room) = (0, vec![0; 700_000]);
-    while received < total {
-        let len = 1 + random.below(room.len() as u64) as usize;
-        match lane.receive(&mut room[..len]) {
-            Received::Octets(octets) => {
-                for byte in &room[..octets] {
-                    assert_eq!(*byte, byte_at(received), "byte {received}");
-                    received += 1;
+    let mut received = [0; 2];
+    while received.iter().any(|received| *received < total) {
+        let flow = flow_at(&mut random);
+        let position = &mut received[flow as usize];
+        match lane.front(flow) {
+            Some(segment) => {
+                let whole = [segment.head, segment.payload.unwrap_or_default()].concat();
+                let (header, payload) = whole.split_at(18);
+                assert_eq!(header, [0x41; 18]);
+                for byte in payload {
+                    assert_eq!(*byte, byte_at(*position), "byte {position} of {flow:?}");
+                    *position += 1;
+                }
+                lane.pop(flow);
+            }
+            None if random.below(2) == 0 => {
+                lane.release();
+                if !lane.has_arrivals() {
+                    lane.wait();
+                    lane.heed_bell();
+                    lane.wake();
                 }
             }
-            Received::Nothing if random.below(2) == 0 => lane.wait(false),
-            Received::Nothing => lane.wake(),
-            Received::Closed => panic!("closed after {received} bytes"),
+            None => lane.release(),
         }
     }
+    lane.release();
 }
 
 #[test]
-fn what_is_written_arrives_in_order_once_in_both_directions() {
+fn what_is_written_arrives_in_the_order_of_its_flow_once_in_both_directions() {
     let seed = std::env::var("WEFT_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) << 8 | 1);
     println!("WEFT_SEED={seed}");
-    const TOTAL: u64 = 20_000_000;
+    const TOTAL: u64 = 5_000_000;
     let (mut here, mut there) = pair();
     let peer = thread::spawn(move || {
         read_all(&mut there, TOTAL, Random(seed ^ 2));
@@ -95,78 +147,171 @@ fn what_is_written_arrives_in_order_once_in_both_directions() {
     });
     write_all(&mut here, TOTAL, Random(seed ^ 8));
     read_all(&mut here, TOTAL, Random(seed ^ 16));
-    assert_eq!(here.receive(&mut [0; 8]), Received::Nothing);
+    assert!(!here.has_arrivals());
     drop(peer.join().unwrap());
-    while !here.poll() {}
-    assert_eq!(here.receive(&mut [0; 8]), Received::Closed);
+    while !here.has_news() || !here.heed_bell() {}
 }
 
 #[test]
 fn small_messages_one_by_one_stay_within_a_few_pages() {
     let (mut here, mut there) = pair();
-    let mut room = [0; 100];
     for round in 0..20_000u64 {
         let message = [round as u8; 100];
-        assert_eq!(send(&mut here, &message), Written::Octets(100));
-        assert_eq!(there.receive(&mut room), Received::Octets(100));
-        assert_eq!(room, message);
+        assert_eq!(send(&mut here, Requests, &message), Pushed::Whole);
+        assert_eq!(take(&mut there, Requests).as_deref(), Some(&message[..]));
+        assert_eq!(here.placed(Requests), round + 1);
     }
-    assert!(here.writer.offset() < 32 << 10);
+    assert!(here.writers[0].offset() < 8 << 10);
 }
 
 #[test]
-fn a_full_ring_blocks_and_goes_on_once_it_is_read() {
+fn a_full_flow_takes_more_once_it_is_read_and_the_other_is_not_concerned() {
     let (mut here, mut there) = pair();
-    let bytes = vec![7; 100 << 10];
-    for _ in 0..2 {
-        assert_eq!(send(&mut here, &bytes), Written::Octets(bytes.len()));
+    let bytes = vec![7; 30_000];
+    let mut sent = 0;
+    while send(&mut here, Requests, &bytes) == Pushed::Whole {
+        sent += 1;
     }
-    assert_eq!(send(&mut here, &bytes), Written::Blocked);
-    assert!(!here.ready().write);
-    assert_eq!(here.writer.unread(), Ok(200 << 10));
-    let mut room = vec![0; 200 << 10];
-    assert_eq!(there.receive(&mut room), Received::Octets(200 << 10));
-    assert!(here.ready().write);
-    assert_eq!(here.writer.unread(), Ok(0));
+    assert!((15..=17).contains(&sent), "{sent}");
+    assert!(here.room_bytes(Requests) < bytes.len());
+    assert_eq!(send(&mut here, Responses, b"passes"), Pushed::Whole);
+    assert_eq!(take(&mut there, Responses).as_deref(), Some(&b"passes"[..]));
+    assert!(!here.sleep(false), "room is no arrival");
+    assert_eq!(take(&mut there, Requests), Some(bytes.clone()));
+    assert_eq!((here.placed(Requests), here.placed(Responses)), (1, 1));
+    assert_eq!(send(&mut here, Requests, &bytes), Pushed::Whole);
+}
+
+#[test]
+fn what_there_is_room_for_is_taken_wherever_the_ring_is() {
+    let (mut here, mut there) = pair();
+    let mut random = Random(0x1a9e);
+    for round in 0..2000 {
+        let room = here.room_bytes(Requests);
+        let len = [room, 1 + random.below(room as u64) as usize, 100][round % 3];
+        assert_eq!(send(&mut here, Requests, &vec![7; len]), Pushed::Whole, "{len} of {room}");
+        if here.room_bytes(Requests) < 1000 || random.below(3) == 0 {
+            while take(&mut there, Requests).is_some() {}
+            here.placed(Requests);
+        }
+        here.placed(Requests);
+    }
 }
 
 #[test]
 fn what_was_written_before_the_end_is_still_read() {
     let (mut here, mut there) = pair();
-    assert_eq!(send(&mut here, b"last words"), Written::Octets(10));
+    send(&mut here, Requests, b"last words");
     here.shutdown_write();
     drop(here);
-    let mut room = [0; 32];
-    assert_eq!(there.receive(&mut room), Received::Octets(10));
-    assert_eq!(there.receive(&mut room), Received::Closed);
-    assert_eq!(send(&mut there, b"too late"), Written::Failed);
+    assert!(there.has_news() && !there.heed_bell(), "something is left");
+    assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"last words"[..]));
+    assert!(there.has_news() && there.heed_bell());
+}
+
+#[test]
+fn a_process_that_ends_without_a_word_is_noticed_by_who_polls() {
+    let (here, mut there) = pair();
+    drop(here);
+    while !there.has_news() {}
+    assert!(there.heed_bell());
+}
+
+#[test]
+fn a_segment_that_stays_in_front_is_no_news() {
+    let (mut here, mut there) = pair();
+    send(&mut here, Requests, b"waits for a receive");
+    assert!(there.front(Requests).is_some());
+    assert!(!there.has_arrivals() && !there.sleep(false));
+    send(&mut here, Responses, b"passes");
+    assert!(there.has_arrivals());
+    assert_eq!(take(&mut there, Responses).as_deref(), Some(&b"passes"[..]));
+    assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"waits for a receive"[..]));
+}
+
+#[test]
+fn what_waits_for_a_receive_is_told_and_taken_back() {
+    let (here, mut there) = pair();
+    assert_eq!(here.not_ready(), None);
+    let not_ready = NotReady { credit: Msn(u32::MAX), wait_us: 655_360 };
+    there.set_not_ready(Some(not_ready));
+    assert_eq!(here.not_ready(), Some(not_ready));
+    assert_eq!(there.not_ready(), None);
+    there.set_not_ready(None);
+    assert_eq!(here.not_ready(), None);
 }
 
 #[test]
 fn who_sleeps_is_woken_and_who_polls_costs_no_call() {
     let (mut here, mut there) = pair();
     let rung = |lane: &ShmLane| crate::tcp::ready(lane.bell()).read;
-    send(&mut here, b"polled");
+    send(&mut here, Requests, b"polled");
     assert!(!rung(&there));
-    assert_eq!(there.receive(&mut [0; 8]), Received::Octets(6));
+    assert!(take(&mut there, Requests).is_some());
     assert!(!there.sleep(false), "nothing is there");
-    send(&mut here, b"woken");
+    send(&mut here, Requests, b"woken");
     assert!(rung(&there));
-    send(&mut here, b"again");
-    assert_eq!(there.receive(&mut [0; 16]), Received::Octets(10));
-    assert_eq!(there.receive(&mut [0; 16]), Received::Nothing);
+    send(&mut here, Responses, b"again");
+    assert!(take(&mut there, Requests).is_some() && take(&mut there, Responses).is_some());
+    assert!(!there.heed_bell());
     assert!(!rung(&there), "one bell for both");
 }
 
 #[test]
-fn nonsense_in_the_ring_closes_the_lane() {
-    for (tail, head) in [(u64::MAX, 0), (1 << 40, 0), (0, 1), (0, u64::MAX)] {
+fn who_sleeps_is_woken_by_acknowledgements_if_it_waits_for_them() {
+    let rung = |lane: &ShmLane| crate::tcp::ready(lane.bell()).read;
+    for for_acks in [false, true] {
+        let (mut here, mut there) = pair();
+        send(&mut here, Requests, b"placed");
+        assert!(!here.sleep(for_acks));
+        assert!(take(&mut there, Requests).is_some());
+        assert_eq!(rung(&here), for_acks);
+        assert!(here.sleep(true), "they are there already");
+    }
+}
+
+#[test]
+fn memory_that_is_gone_leaves_nothing_in_the_ring() {
+    let (mut here, mut there) = pair();
+    let mut gather = segment(0, 100);
+    weft_guard::install();
+    // The page at address 0 is mapped nowhere.
+    gather.push_memory(MemoryPiece { addr: 64, len: 1000 });
+    assert_eq!(here.push(Requests, &gather), Pushed::Gone);
+    here.publish();
+    assert!(!there.has_arrivals());
+    assert_eq!(send(&mut here, Requests, b"next"), Pushed::Whole);
+    assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"next"[..]));
+}
+
+#[test]
+fn nonsense_in_the_counters_closes_the_lane() {
+    let size = memory::RING_BYTES as u64;
+    for tail in [u64::MAX, 1 << 40, 1, size + 64, 64 << 32] {
+        let (here, mut there) = pair();
+        here.writers[0].corrupt_tail(tail);
+        assert!(there.has_news() && there.front(Requests).is_none());
+        assert!(there.heed_bell(), "tail {tail}");
+    }
+    for (head, placed) in [(0, 2), (u64::MAX, 1), (128, 1), (64, u64::MAX), (1 << 40, 1)] {
         let (mut here, there) = pair();
-        there.writer.corrupt(tail);
-        there.reader.corrupt(head);
-        let closed = here.receive(&mut [0; 8]) == Received::Closed;
-        let failed = send(&mut here, b"x") == Written::Failed;
-        assert!(closed || failed, "tail {tail}, head {head}");
+        send(&mut here, Requests, b"x");
+        there.readers[0].corrupt(head, placed);
+        assert_eq!(here.placed(Requests), 0, "head {head}, placed {placed}");
+        assert_eq!(here.room_bytes(Requests), 0, "nothing leaves any more");
+        assert!(here.heed_bell());
+    }
+}
+
+#[test]
+fn nonsense_in_a_length_closes_the_lane() {
+    let size = memory::RING_BYTES as u32;
+    for length in [0, 57, 100, size, size - 8, u32::MAX - 1, u32::MAX] {
+        let (mut here, mut there) = pair();
+        send(&mut here, Requests, b"x");
+        here.writers[0].corrupt_length(0, length);
+        assert!(there.front(Requests).is_none(), "length {length}");
+        assert!(there.heed_bell());
     }
 }
 
@@ -182,6 +327,19 @@ fn an_offer_for_another_connection_is_not_granted() {
     drop(offering);
     assert!(offer.granted().is_none());
     drop(first);
+}
+
+#[test]
+fn a_connection_of_shuttle_has_the_lane_that_was_offered_to_its_request() {
+    let nonce = u64::from(std::process::id()) << 32 | 0x5eed;
+    assert!(LaneOffer::make_named(nonce).is_none(), "nobody has asked");
+    let listener = LaneListener::bind_nonce(nonce).unwrap();
+    assert!(listener.claim_named(nonce).is_none(), "nobody has offered");
+    let offer = LaneOffer::make_named(nonce).unwrap();
+    let mut initiator = listener.claim_named(nonce).unwrap();
+    let mut responder = offer.granted().unwrap();
+    send(&mut initiator, Requests, b"first");
+    assert_eq!(take(&mut responder, Requests).as_deref(), Some(&b"first"[..]));
 }
 
 #[test]
@@ -201,31 +359,31 @@ fn memory_that_could_shrink_is_refused() {
 #[test]
 fn a_sleeping_reader_is_never_missed() {
     let (mut here, mut there) = pair();
-    const ROUNDS: u32 = 20_000;
-    let stop = AtomicBool::new(false);
+    const ROUNDS: u32 = 3_000;
     thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..ROUNDS {
-                let mut room = [0; 4];
-                while there.receive(&mut room) != Received::Octets(4) {
+                let message = loop {
+                    if let Some(message) = take(&mut there, Requests) {
+                        break message;
+                    }
                     if !there.sleep(false) {
                         wait_forever(&there);
+                        there.heed_bell();
                     }
-                }
-                assert_eq!(u32::from_ne_bytes(room), round);
+                };
+                assert_eq!(message, round.to_ne_bytes());
                 there.wake();
-                send(&mut there, &room);
+                send(&mut there, Requests, &message);
             }
-            stop.store(true, Ordering::Release);
         });
         for round in 0..ROUNDS {
-            send(&mut here, &round.to_ne_bytes());
-            while here.receive(&mut [0; 4]) != Received::Octets(4) {
-                std::hint::spin_loop();
+            send(&mut here, Requests, &round.to_ne_bytes());
+            while take(&mut here, Requests).is_none() {
+                thread::yield_now();
             }
         }
     });
-    assert!(stop.into_inner());
 }
 
 /// Waits for the bell alone: a bell that is missed is a test without end.

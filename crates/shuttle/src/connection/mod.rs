@@ -223,6 +223,20 @@ impl ShuttleConnection {
         self.identity.cid
     }
 
+    /// Whether this end has sent the Request.
+    pub fn is_initiator(&self) -> bool {
+        self.initiator
+    }
+
+    /// The nonce of the Request, which both ends know while the handshake lasts, and nobody else.
+    pub fn request_nonce(&self) -> Option<u64> {
+        match &self.state {
+            _ if self.initiator => Some(self.identity.nonce),
+            ConnectionState::Open { reply: Some(reply) } => Some(reply.nonce),
+            _ => None,
+        }
+    }
+
     /// Route of path 0.
     pub fn route(&self) -> Route {
         self.paths[0].route

@@ -1,0 +1,252 @@
+//! Connections by shared memory: a lane in place of a TCP connection ([`LaneSocket`]), or beside
+//! the UDP socket of a Shuttle connection ([`LaneLink`]).
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_net::lane::ShmLane;
+use weft_net::tcp::Ready;
+use weft_os::clock::{self, instant_at, ns_at};
+use weft_rnic::{Conn, ConnEvent, Input, Sending};
+
+use super::phase::{Phase, PhaseChange};
+use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
+use super::watcher::{LinkWatcher, Notices};
+use crate::connections::LINGER;
+
+/// What a connection does with its lane, whatever else it has.
+pub(super) struct LaneLink {
+    lane: Box<ShmLane>,
+    /// More could be sent at once, after others had their turn.
+    has_more: bool,
+    /// There was no room for something.
+    is_full: bool,
+}
+
+impl LaneLink {
+    pub fn new(lane: Box<ShmLane>) -> Self {
+        Self { lane, has_more: false, is_full: false }
+    }
+
+    /// What becomes readable for a side that sleeps.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.lane.bell()
+    }
+
+    /// Whether there is something to take, without a system call.
+    pub fn has_news(&mut self) -> bool {
+        self.lane.has_news()
+    }
+
+    /// What it is ready for.
+    pub fn ready(&self) -> Ready {
+        Ready { read: self.lane.has_arrivals(), write: true }
+    }
+
+    /// Takes what has arrived; whether anything was new.
+    pub fn receive(&mut self, core: &mut Core, now: Instant) -> bool {
+        let mut any = false;
+        loop {
+            let Some(conn) = &mut core.conn else { return any };
+            any |= conn.receive_from(&mut *self.lane, ns_at(now));
+            // A receive may have been posted just before.
+            if !core.is_held() || !core.await_recv() {
+                return any;
+            }
+        }
+    }
+
+    /// Whether the peer has gone, and everything that it wrote was taken.
+    pub fn is_over(&mut self) -> bool {
+        self.lane.heed_bell()
+    }
+
+    /// Sends what there is to send; `false` if the lane is of no use any more.
+    pub fn send(&mut self, core: &mut Core, now: Instant) -> bool {
+        let Some(conn) = &mut core.conn else { return true };
+        let outcome = conn.transmit_to(&mut *self.lane, ns_at(now));
+        (self.has_more, self.is_full) = (outcome == Sending::More, outcome == Sending::Blocked);
+        core.schedule.blocked = false;
+        outcome != Sending::Failed
+    }
+
+    /// Tells the peer whether this side sleeps or polls; whether there is something to do at once,
+    /// of which nobody would tell the reactor.
+    pub fn rest(&mut self, core: &Core) -> bool {
+        if core.schedule.leased || !core.phase.has_socket() {
+            self.lane.wake();
+            return self.has_more;
+        }
+        let in_flight = core.conn.as_ref().is_some_and(Conn::is_in_flight);
+        self.lane.sleep(in_flight || self.is_full) || self.has_more
+    }
+
+    /// Waits up to a millisecond for the peer.
+    pub fn wait(&mut self) {
+        self.lane.wait();
+    }
+
+    /// Ends the sending half.
+    pub fn finish(&self) {
+        self.lane.shutdown_write();
+    }
+
+    /// Ends both.
+    pub fn shutdown(&self) {
+        self.lane.shutdown();
+    }
+}
+
+/// A lane in place of a TCP connection.
+pub(super) struct LaneSocket {
+    link: LaneLink,
+    /// The peer's address in the TCP connection.
+    peer: Option<SocketAddr>,
+    watcher: Option<Arc<dyn LinkWatcher>>,
+    /// Until when the peer may take to end it as well, once this half has ended.
+    lingers_until: Option<Instant>,
+}
+
+impl LaneSocket {
+    pub fn new(
+        lane: Box<ShmLane>,
+        peer: Option<SocketAddr>,
+        watcher: Arc<dyn LinkWatcher>,
+    ) -> Self {
+        Self { link: LaneLink::new(lane), peer, watcher: Some(watcher), lingers_until: None }
+    }
+
+    pub fn ready(&self) -> Ready {
+        self.link.ready()
+    }
+
+    /// The peer has ended the connection.
+    fn left(&mut self, core: &mut Core, now: Instant) {
+        if core.phase == Phase::Closed {
+            return;
+        }
+        core.handle(Input::PeerGone, ns_at(now));
+        let change = match core.conn.as_ref().is_none_or(Conn::is_dead) {
+            true => PhaseChange::Gone,
+            false => PhaseChange::PeerLeft,
+        };
+        core.phase = core.phase.after(change);
+    }
+
+    fn is_finished(core: &Core) -> bool {
+        matches!(&core.conn, Some(Conn::Mpa(mpa)) if mpa.is_finished())
+    }
+
+    fn disconnect(&mut self, core: &mut Core) {
+        match core.phase {
+            Phase::Connecting | Phase::Open => {
+                self.link.send(core, clock::now());
+                core.handle(Input::Close, 0);
+            }
+            Phase::Left => core.phase = core.phase.after(PhaseChange::Gone),
+            Phase::Lingering | Phase::Closed => {}
+        }
+    }
+}
+
+impl Transport for LaneSocket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.link.bell()
+    }
+
+    /// Faults need a network: with some planned there are no lanes.
+    fn inject_faults(&mut self, _: &Core, _: u32) {}
+
+    fn receive(&mut self, core: &mut Core, step: &Step) -> bool {
+        if core.phase == Phase::Left {
+            self.left(core, step.now);
+            return false;
+        }
+        let waits = step.due || step.has(todo::POSTED | todo::SEND);
+        if !self.link.has_news() && !waits {
+            return false;
+        }
+        let received = self.link.receive(core, step.now);
+        if self.link.is_over() {
+            self.left(core, step.now);
+        }
+        received
+    }
+
+    fn advance(&mut self, core: &mut Core, step: &Step) {
+        if !step.due || !core.phase.has_socket() {
+            return;
+        }
+        if self.lingers_until.is_some_and(|until| until <= step.now) {
+            core.phase = core.phase.after(PhaseChange::Gone);
+        }
+        core.handle(Input::Timeout, ns_at(step.now));
+    }
+
+    fn transmit(&mut self, core: &mut Core, step: &Step) {
+        if !self.link.send(core, step.now) {
+            self.left(core, step.now);
+        }
+    }
+
+    fn end(&mut self, core: &mut Core, how: Ending) {
+        match how {
+            Ending::Orderly | Ending::Abandoned => self.disconnect(core),
+            Ending::PeerLost => {
+                core.handle(Input::Close, 0);
+                core.phase = core.phase.after(PhaseChange::Gone);
+            }
+        }
+    }
+
+    fn finish_step(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        notices: &mut Notices,
+    ) -> ReactorWatch {
+        while let Some(event) = core.poll_event(|| self.peer) {
+            match event {
+                ConnEvent::Established(_) => {
+                    core.phase = core.phase.after(PhaseChange::Established);
+                    notices.established = self.watcher.clone();
+                }
+                ConnEvent::Ended { .. } => notices.disconnected = self.watcher.take(),
+                ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
+            }
+        }
+        if core.phase.is_open() && Self::is_finished(core) {
+            self.link.finish();
+            core.phase = core.phase.after(PhaseChange::Finished);
+            self.lingers_until = Some(now + LINGER);
+        }
+        if !core.phase.has_socket() && core.token.is_some() {
+            self.link.shutdown();
+        }
+        let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(instant_at);
+        let at_once = self.link.rest(core).then_some(now);
+        core.due = [own, self.lingers_until, at_once].into_iter().flatten().min();
+        ReactorWatch { read: true, write: core.schedule.blocked, timer: core.due }
+    }
+
+    /// The memory outlives this process: what is written there reaches the peer.
+    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
+        if !core.phase.has_socket() {
+            return true;
+        }
+        core.handle(Input::Close, 0);
+        loop {
+            self.link.send(core, clock::now());
+            if Self::is_finished(core) {
+                self.link.finish();
+                return true;
+            }
+            if clock::now() >= until || self.link.is_over() {
+                return false;
+            }
+            self.link.wait();
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Queue pairs over memory that two processes of one host share: RDMAP's segments as they are,
+//! without the frames of MPA or the packets of Shuttle.
+//!
+//! A lane has two flows each way. Responses have one of their own, so that they pass messages that
+//! wait for a receive, as RC demands. Within a flow segments are placed in order, and
+//! the peer counts what it has placed: that is the acknowledgement.
+//!
+//! Invariant: a segment is taken from a flow once, after it was placed. What waits for a receive
+//! stays in the memory, which holds the sender back when it is full.
+//!
+//! Order of calls: [`SegmentLane::publish`] after any [`SegmentLane::push`], and
+//! [`SegmentLane::release`] after any [`SegmentLane::pop`].
+
+use std::collections::VecDeque;
+
+use weft_rdmap::{RdmapStream, RxPort, StreamFault, TxPort};
+use weft_verbs::Qp;
+use weft_wire::ids::Msn;
+use weft_wire::llp::{Gather, Placed, SegmentId, SegmentRun, UlpduSink, UlpduSource};
+
+use crate::conn::Sending;
+
+/// Bytes of a segment at most: several fit into a flow, so that both ends copy at the same time.
+const SEGMENT_MAX_BYTES: usize = 32 << 10;
+/// With less room than this a flow counts as full: segments are not cut small.
+const ROOM_MIN_BYTES: usize = 2 << 10;
+/// Bytes after which the peer is shown what it can begin to copy.
+const PUBLISH_AFTER_BYTES: usize = 8 << 10;
+/// Bytes and segments in one go, so that no caller works for others without end.
+const TURN_BYTES: usize = 1 << 20;
+const TURN_SEGMENTS: usize = 512;
+
+/// One of the two flows that a lane has each way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneFlow {
+    /// Everything but responses. What waits for a receive holds back what is behind it.
+    Requests,
+    /// Responses to Reads and Atomics.
+    Responses,
+}
+
+/// A segment at the front of a flow, of at least one byte. Its header is a copy that the peer
+/// cannot change.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneSegment<'a> {
+    /// The whole segment, or its DDP header if there is a `payload`.
+    pub head: &'a [u8],
+    /// The payload, if it lies apart, where the peer may still write.
+    pub payload: Option<&'a [u8]>,
+}
+
+/// What became of a segment that was to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is there, and seen once it is published.
+    Whole,
+    /// There is no room for it.
+    Full,
+    /// Memory that it names is not mapped: nothing of it is there.
+    Gone,
+}
+
+/// A message of the peer that waits for a receive here, or of this side there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotReady {
+    /// The last message that had a receive.
+    pub credit: Msn,
+    /// RNR timer, in microseconds.
+    pub wait_us: u32,
+}
+
+/// Memory that carries segments to a peer and from it. One whose peer breaks its rules carries
+/// nothing any more.
+pub trait SegmentLane {
+    /// Bytes that the next segment of `flow` may have.
+    fn room_bytes(&mut self, flow: LaneFlow) -> usize;
+    /// Copies a segment behind the last one of `flow`.
+    fn push(&mut self, flow: LaneFlow, segment: &Gather) -> Pushed;
+    /// Lets the peer see what was written.
+    fn publish(&mut self);
+    /// The first segment of `flow` that was not taken.
+    fn front(&mut self, flow: LaneFlow) -> Option<LaneSegment<'_>>;
+    /// Takes it.
+    fn pop(&mut self, flow: LaneFlow);
+    /// Gives the room of what was taken back to the peer, to whom it is acknowledged by that.
+    fn release(&mut self);
+    /// Segments of `flow` that the peer has taken since the lane began.
+    fn placed(&mut self, flow: LaneFlow) -> u64;
+    /// Tells the peer whether one of its messages waits for a receive.
+    fn set_not_ready(&mut self, not_ready: Option<NotReady>);
+    /// Whether the peer has a message that waits for a receive there.
+    fn not_ready(&self) -> Option<NotReady>;
+}
+
+/// Segments of one flow that the peer has not placed.
+#[derive(Default, Debug)]
+struct LaneFlight {
+    runs: VecDeque<SegmentRun>,
+    sent: u64,
+    acked: u64,
+}
+
+impl LaneFlight {
+    fn note(&mut self, id: SegmentId) {
+        self.sent += 1;
+        if !self.runs.back_mut().is_some_and(|run| run.append(id)) {
+            self.runs.push_back(SegmentRun::new(id));
+        }
+    }
+
+    /// Has `source` hear of everything up to the segment `placed`.
+    fn acknowledge(&mut self, placed: u64, source: &mut TxPort<'_>) {
+        let mut left = placed.min(self.sent) - self.acked;
+        self.acked += left;
+        while left > 0
+            && let Some(run) = self.runs.pop_front()
+        {
+            let (first, others) = run.split(left);
+            left -= first.count;
+            source.acked_run(first);
+            if let Some(others) = others {
+                self.runs.push_front(others);
+            }
+        }
+    }
+}
+
+/// What has come of what arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LaneArrivals {
+    /// Something was placed, or acknowledged.
+    pub any: bool,
+    /// Something was placed.
+    pub placed: bool,
+    /// A message waits for a receive.
+    pub held: bool,
+    /// A Write ended that left something in memory.
+    pub written: bool,
+}
+
+/// The segments of one connection on their way through a lane.
+#[derive(Default, Debug)]
+pub(crate) struct LaneTraffic {
+    flights: [LaneFlight; 2],
+    /// Segments placed, of both flows.
+    placed: u64,
+    segment: Gather,
+}
+
+impl LaneTraffic {
+    /// Whether the peer has yet to place something.
+    pub fn is_in_flight(&self) -> bool {
+        self.flights.iter().any(|flight| flight.sent > flight.acked)
+    }
+
+    /// Places what has arrived. `patient`: a message without a receive waits for one.
+    ///
+    /// # Errors
+    /// The fault that ends the stream.
+    pub fn receive(
+        &mut self,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        lane: &mut dyn SegmentLane,
+        patient: bool,
+    ) -> Result<LaneArrivals, StreamFault> {
+        if rdmap.is_dead() {
+            discard(lane);
+            return Ok(LaneArrivals::default());
+        }
+        let acknowledged = self.acknowledge(rdmap, qp, lane);
+        let mut arrivals = LaneArrivals { any: acknowledged, ..LaneArrivals::default() };
+        let before = self.placed;
+        let outcome = [LaneFlow::Responses, LaneFlow::Requests].into_iter().try_for_each(|flow| {
+            let mut left = TURN_SEGMENTS;
+            while left > 0 && self.place(rdmap, qp, (lane, flow), patient, &mut arrivals)? {
+                left -= 1;
+            }
+            Ok(())
+        });
+        if self.placed > before {
+            (arrivals.any, arrivals.placed) = (true, true);
+            lane.release();
+        }
+        outcome.map(|()| arrivals)
+    }
+
+    /// Places the first segment of a flow; whether another may follow.
+    fn place(
+        &mut self,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        (lane, flow): (&mut dyn SegmentLane, LaneFlow),
+        patient: bool,
+        arrivals: &mut LaneArrivals,
+    ) -> Result<bool, StreamFault> {
+        if lane.front(flow).is_none() {
+            return Ok(false);
+        }
+        // A request is complete before the reply to it arrives.
+        arrivals.any |= self.acknowledge(rdmap, qp, lane);
+        let Some(segment) = lane.front(flow) else { return Ok(false) };
+        let mut port = RxPort::new(rdmap, qp, patient);
+        let placed = match segment.payload {
+            None => port.place(self.placed, segment.head),
+            Some(payload) => port.place_apart(self.placed, segment.head, payload),
+        };
+        arrivals.written |= port.written();
+        arrivals.held |= port.held();
+        if placed? == Placed::Held {
+            return Ok(false);
+        }
+        lane.pop(flow);
+        self.placed += 1;
+        port.deliver(self.placed)?;
+        Ok(true)
+    }
+
+    /// Takes note of what the peer has placed; whether it was something new.
+    fn acknowledge(
+        &mut self,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        lane: &mut dyn SegmentLane,
+    ) -> bool {
+        let placed = [lane.placed(LaneFlow::Requests), lane.placed(LaneFlow::Responses)];
+        let is_new = self.flights.iter().zip(placed).any(|(flight, placed)| placed > flight.acked);
+        let not_ready = lane.not_ready().filter(|_| rdmap.rnr().is_none());
+        if rdmap.is_dead() || !is_new && not_ready.is_none() {
+            return false;
+        }
+        let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
+        for (flight, placed) in self.flights.iter_mut().zip(placed) {
+            flight.acknowledge(placed.max(flight.acked), &mut port);
+        }
+        if let Some(NotReady { credit, wait_us }) = not_ready {
+            port.receiver_not_ready(credit, wait_us);
+        }
+        is_new
+    }
+
+    /// Writes what there is to send, as far as there is room.
+    pub fn transmit(
+        &mut self,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        lane: &mut dyn SegmentLane,
+    ) -> Sending {
+        loop {
+            let outcome = self.transmit_batch(rdmap, qp, lane);
+            lane.publish();
+            // What waited for the queue pair's own work comes next.
+            if !rdmap.settle(qp) || outcome != Sending::Done {
+                return outcome;
+            }
+        }
+    }
+
+    fn transmit_batch(
+        &mut self,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        lane: &mut dyn SegmentLane,
+    ) -> Sending {
+        let regions = qp.regions().reader();
+        let mut port = TxPort::new(rdmap, qp, qp.sq(), Some(&regions));
+        let (mut bytes, mut unseen) = (0, 0);
+        loop {
+            let (mut full, mut sent) = (false, 0);
+            for flow in [LaneFlow::Responses, LaneFlow::Requests] {
+                let Some(max_bytes) = room(lane, flow) else {
+                    full = true;
+                    continue;
+                };
+                let next = match flow {
+                    LaneFlow::Responses => port.next_of_responses(max_bytes),
+                    LaneFlow::Requests => port.next_of_requests(max_bytes),
+                };
+                let Some(id) = next else { continue };
+                self.segment.clear();
+                port.gather(id, &mut self.segment);
+                match lane.push(flow, &self.segment) {
+                    Pushed::Whole => self.flights[flow as usize].note(id),
+                    // It had said that there is room.
+                    Pushed::Full => return Sending::Failed,
+                    Pushed::Gone => {
+                        let fault = port.fault_of_gone();
+                        rdmap.set_fault(fault);
+                        return Sending::Done;
+                    }
+                }
+                sent += self.segment.len();
+            }
+            if sent == 0 {
+                return if full { Sending::Blocked } else { Sending::Done };
+            }
+            (bytes, unseen) = (bytes + sent, unseen + sent);
+            if bytes >= TURN_BYTES {
+                return Sending::More;
+            }
+            if unseen >= PUBLISH_AFTER_BYTES {
+                unseen = 0;
+                lane.publish();
+            }
+        }
+    }
+}
+
+/// Takes what is there without placing or acknowledging it.
+fn discard(lane: &mut dyn SegmentLane) {
+    for flow in [LaneFlow::Responses, LaneFlow::Requests] {
+        while lane.front(flow).is_some() {
+            lane.pop(flow);
+        }
+    }
+}
+
+/// Bytes of the next segment of `flow`; none while it is full.
+fn room(lane: &mut dyn SegmentLane, flow: LaneFlow) -> Option<u16> {
+    let room = lane.room_bytes(flow).min(SEGMENT_MAX_BYTES);
+    (room >= ROOM_MIN_BYTES).then_some(room as u16)
+}
