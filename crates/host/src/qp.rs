@@ -367,11 +367,10 @@ pub(crate) fn take_stream(
         }
         prepare_tcp(stream.fd(), stall_after);
     }
-    let confirm = manner == CompletionRule::OfAdapters;
-    // What is placed in a lane is known to be.
-    let (emss, batch_bytes, confirm) = match &stream {
-        MpaCarrier::Tcp(stream) => (stream.segment_bytes(), stream.batch_bytes(), confirm),
-        MpaCarrier::Lane { .. } => (u16::MAX.into(), 0, false),
+    let (emss, batch_bytes) = match &stream {
+        MpaCarrier::Tcp(stream) => (stream.segment_bytes(), stream.batch_bytes()),
+        // Nothing is framed.
+        MpaCarrier::Lane { .. } => (u16::MAX.into(), 0),
     };
     let link = MpaLink {
         role,
@@ -379,7 +378,7 @@ pub(crate) fn take_stream(
         emss,
         batch_bytes,
         stall_ns: stall_after.as_nanos() as u64,
-        confirm,
+        confirm: manner == CompletionRule::OfAdapters,
         when_closed: match manner {
             CompletionRule::OfAdapters => WhenClosed::Stay,
             CompletionRule::OfIwarp => WhenClosed::Fail,

@@ -177,6 +177,10 @@ impl ShmLane {
     /// everything that it wrote was taken.
     pub fn heed_bell(&mut self) -> bool {
         if self.is_asleep || self.polls >= POLLS_A_LOOK {
+            if !self.is_asleep {
+                // The peer may be waiting for this very processor.
+                rustix::thread::sched_yield();
+            }
             self.polls = 0;
             let rung = crate::tcp::receive(self.bell(), &mut [0; 8]);
             self.is_gone |= rung == Received::Closed;

@@ -218,9 +218,11 @@ impl RdmapStream {
         self.discovery.peer()
     }
 
-    /// Knows the peer for Weft, before anything is sent: it has all extensions.
-    pub fn know_peer(&mut self) {
+    /// Knows the peer for Weft, before anything is sent: it has all extensions, and needs no
+    /// message to confirm what it has placed. Gives whether requests were to be confirmed.
+    pub fn know_peer(&mut self) -> bool {
         self.discovery = Discovery::new(LlpKind::Shuttle);
+        std::mem::replace(&mut self.config.confirm, false)
     }
 
     /// Changes ORD, the limit of outstanding requests.

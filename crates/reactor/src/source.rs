@@ -92,7 +92,11 @@ impl Sources {
         self.0.lock().get(&token).map(look)
     }
 
+    /// Each source once, however many descriptors are watched for it.
     pub fn all(&self) -> Vec<Arc<dyn Pollable>> {
-        self.0.lock().values().map(|r| Arc::clone(&r.source)).collect()
+        let mut all: Vec<_> = self.0.lock().values().map(|r| Arc::clone(&r.source)).collect();
+        all.sort_by_key(|source| Arc::as_ptr(source).cast::<()>().addr());
+        all.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        all
     }
 }

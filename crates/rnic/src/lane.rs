@@ -138,16 +138,35 @@ pub(crate) struct LaneArrivals {
     pub written: bool,
 }
 
+/// When a Send or Write is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneCompletion {
+    /// When the memory has it, as an RNIC's is when TCP has it: it reaches the peer's process
+    /// whatever becomes of this one.
+    Written,
+    /// When the peer has placed it, as a channel adapter's is.
+    Placed,
+}
+
 /// The segments of one connection on their way through a lane.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(crate) struct LaneTraffic {
+    completion: LaneCompletion,
     flights: [LaneFlight; 2],
     /// Segments placed, of both flows.
     placed: u64,
+    /// Segments that the peer had taken of each, where that completes nothing.
+    taken: [u64; 2],
     segment: Gather,
 }
 
 impl LaneTraffic {
+    /// Nothing is on its way.
+    pub fn new(completion: LaneCompletion) -> Self {
+        let (flights, segment) = <([LaneFlight; 2], Gather)>::default();
+        Self { completion, flights, placed: 0, taken: [0; 2], segment }
+    }
+
     /// Whether the peer has yet to place something.
     pub fn is_in_flight(&self) -> bool {
         self.flights.iter().any(|flight| flight.sent > flight.acked)
@@ -224,6 +243,10 @@ impl LaneTraffic {
         lane: &mut dyn SegmentLane,
     ) -> bool {
         let placed = [lane.placed(LaneFlow::Requests), lane.placed(LaneFlow::Responses)];
+        if self.completion == LaneCompletion::Written {
+            let before = std::mem::replace(&mut self.taken, placed);
+            return before != placed;
+        }
         let is_new = self.flights.iter().zip(placed).any(|(flight, placed)| placed > flight.acked);
         let not_ready = lane.not_ready().filter(|_| rdmap.rnr().is_none());
         if rdmap.is_dead() || !is_new && not_ready.is_none() {
@@ -280,6 +303,7 @@ impl LaneTraffic {
                 self.segment.clear();
                 port.gather(id, &mut self.segment);
                 match lane.push(flow, &self.segment) {
+                    Pushed::Whole if self.completion == LaneCompletion::Written => port.acked(id),
                     Pushed::Whole => self.flights[flow as usize].note(id),
                     // It had said that there is room.
                     Pushed::Full => return Sending::Failed,

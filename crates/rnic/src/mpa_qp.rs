@@ -9,7 +9,7 @@ use weft_wire::capability::Capabilities;
 
 use crate::batch::{Batch, OutgoingFrames, Written};
 use crate::conn::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
-use crate::lane::{LaneTraffic, SegmentLane};
+use crate::lane::{LaneCompletion, LaneTraffic, SegmentLane};
 
 /// Batches written in one call at most, so that no caller works for others without end.
 const ROUNDS_MAX: usize = 8;
@@ -137,8 +137,11 @@ impl MpaQp {
     pub fn use_lane(&mut self) {
         // Nobody has to wait for the first frame of an initiator, or find out what the peer is.
         (self.nudge_at_ns, self.speak_at_ns, self.decide_at_ns) = (None, None, None);
-        self.rdmap.know_peer();
-        self.lane = Some(LaneTraffic::default());
+        let completion = match self.rdmap.know_peer() {
+            true => LaneCompletion::Placed,
+            false => LaneCompletion::Written,
+        };
+        self.lane = Some(LaneTraffic::new(completion));
     }
 
     /// Takes what has arrived in `lane`; whether anything was new. To be called again when a

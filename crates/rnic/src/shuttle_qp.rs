@@ -17,7 +17,7 @@ use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::batch::{Batch, DatagramBurst, Written};
 use crate::conn::{ConnEvent, Established, Sending, WhenClosed};
-use crate::lane::{LaneTraffic, NotReady, SegmentLane};
+use crate::lane::{LaneCompletion, LaneTraffic, NotReady, SegmentLane};
 use crate::rnr::{RetryLimits, RetryTimers};
 use crate::shuttle_ports::QpPorts;
 
@@ -152,7 +152,7 @@ impl ShuttleQp {
 
     /// Goes on over shared memory, before anything was sent.
     pub fn use_lane(&mut self) {
-        self.lane = Some(LaneTraffic::default());
+        self.lane = Some(LaneTraffic::new(LaneCompletion::Placed));
     }
 
     /// Takes what has arrived in `lane`; whether anything was new. To be called again when a

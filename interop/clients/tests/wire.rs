@@ -14,7 +14,11 @@ fn decode(programs: &[(&str, &str)], markers: bool) -> Option<String> {
         let (server, client) = ends.split_once(" / ").expect("options / server / client");
         let markers = if markers { "on" } else { "off" };
         let end = |own: &str| -> Program {
-            lab.program(name).args(common).args(own).env("WEFT_MARKERS", markers)
+            lab.program(name)
+                .args(common)
+                .args(own)
+                .env("WEFT_MARKERS", markers)
+                .env("WEFT_LANE", "off")
         };
         pair(&end(server), &end(client), port);
     }

@@ -168,8 +168,10 @@ impl Transport for LaneSocket {
         if !self.link.has_news() && !waits {
             return false;
         }
-        let received = self.link.receive(core, step.now);
+        let mut received = self.link.receive(core, step.now);
         if self.link.is_over() {
+            // What the peer placed just before it ended is complete.
+            received |= self.link.receive(core, step.now);
             self.left(core, step.now);
         }
         received

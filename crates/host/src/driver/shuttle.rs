@@ -146,7 +146,8 @@ impl ShuttleSocket {
         }
         let received = link.receive(core, step.now);
         if link.is_over() {
-            // What it said before it went is there now.
+            // What it placed and said before it went is there now.
+            link.receive(core, step.now);
             self.receive_bundles(core);
             if shuttle_of(core).is_some_and(|shuttle| shuttle.end().is_none()) {
                 core.handle(Input::PeerGone, ns_at(step.now));
