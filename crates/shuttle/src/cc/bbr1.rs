@@ -279,3 +279,223 @@ impl Controller for Bbr1 {
         "bbr1"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::controller::{RateSample, Rtt};
+
+    const RTT_NS: u64 = 40_000_000;
+    const RATE_BPS: u64 = 100_000_000;
+    const BDP: u64 = RATE_BPS / 8 / 25;
+
+    /// A controller and a path, of which each round brings one acknowledgement.
+    struct Path {
+        bbr: Bbr1,
+        now_ns: u64,
+        delivered: u64,
+        in_flight: u64,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            let params = Params { datagram_octets: 1250, seed: 7, ..Params::default() };
+            Self { bbr: Bbr1::new(&params), now_ns: SECOND_NS, delivered: 0, in_flight: 2 * BDP }
+        }
+
+        /// A round in which `rate_bps` arrives, as much as the application had or less.
+        fn round(&mut self, rate_bps: u64, app_limited: bool) {
+            let (octets, prior) = (octets_in(rate_bps, RTT_NS), self.delivered);
+            self.delivered += octets;
+            self.acknowledge(RTT_NS + 1, octets, prior, app_limited);
+        }
+
+        /// An acknowledgement of what was sent when `prior` bytes were delivered.
+        fn acknowledge(&mut self, after_ns: u64, octets: u64, prior: u64, app_limited: bool) {
+            self.now_ns += after_ns;
+            let rtt = Rtt { latest_ns: RTT_NS, smoothed_ns: RTT_NS, var_ns: 0, min_ns: RTT_NS };
+            self.bbr.on_acked(&Acked {
+                now_ns: self.now_ns,
+                packets: 1,
+                octets,
+                lost_packets: 0,
+                lost_octets: 0,
+                sent_ns: self.now_ns - RTT_NS,
+                rtt: Some(rtt),
+                one_way_ns: 0,
+                rate: Some(RateSample {
+                    delivered_octets: octets,
+                    interval_ns: RTT_NS,
+                    prior_delivered_octets: prior,
+                    app_limited,
+                }),
+                delivered_octets: self.delivered,
+                in_flight_octets: self.in_flight,
+            });
+        }
+
+        fn lose(&mut self) {
+            self.bbr.on_lost(&Lost {
+                now_ns: self.now_ns,
+                sent_ns: self.now_ns,
+                packets: 1,
+                octets: 1250,
+                prior_delivered_octets: 0,
+                in_flight_octets: 0,
+            });
+        }
+
+        /// Pacing rate in hundredths of the bandwidth.
+        fn gain(&self) -> u64 {
+            (self.bbr.pacing_rate_bps() * 100).div_ceil(self.bbr.bandwidth_bps())
+        }
+
+        /// A path on which start-up is over and its queue gone.
+        fn steady() -> Self {
+            let mut path = Self::new();
+            (0..4).for_each(|_| path.round(RATE_BPS, false));
+            path.in_flight = BDP;
+            path.round(RATE_BPS, false);
+            assert_eq!(path.bbr.mode, BbrMode::ProbeBw);
+            path
+        }
+    }
+
+    #[test]
+    fn start_up_ends_after_three_rounds_that_had_data_and_did_not_grow() {
+        let mut path = Path::new();
+        for rate_bps in [RATE_BPS / 2, RATE_BPS * 4 / 5, RATE_BPS] {
+            path.round(rate_bps, false);
+            assert_eq!(path.gain(), 289);
+        }
+        for app_limited in [false, true, true, true, false] {
+            path.round(RATE_BPS, app_limited);
+            assert_eq!(path.gain(), 289);
+        }
+        path.round(RATE_BPS, false);
+        assert_eq!(path.gain(), 35, "1/2.885 drains the queue of start-up");
+        path.round(RATE_BPS, false);
+        assert_eq!(path.gain(), 35, "until it is gone");
+        path.in_flight = BDP;
+        path.round(RATE_BPS, false);
+        assert_eq!(path.bbr.mode, BbrMode::ProbeBw);
+        // Three bursts of a millisecond, at the gain of the phase, are added.
+        let burst = octets_in(path.bbr.pacing_rate_bps(), 1_000_000);
+        (0..20).for_each(|_| path.round(RATE_BPS, false));
+        let window = path.bbr.window_octets();
+        assert!(window >= 2 * BDP + 2 * burst && window <= 2 * BDP + 4 * burst, "{window}");
+    }
+
+    #[test]
+    fn the_bandwidth_is_the_largest_of_ten_rounds_and_of_those_that_had_data() {
+        let mut path = Path::steady();
+        for _ in 0..20 {
+            path.round(RATE_BPS / 2, true);
+            assert_eq!(path.bbr.bandwidth_bps(), RATE_BPS, "the application had no more");
+        }
+        path.round(RATE_BPS * 2, true);
+        assert_eq!(path.bbr.bandwidth_bps(), RATE_BPS * 2, "more than it is more in any case");
+        for _ in 0..10 {
+            path.round(RATE_BPS / 2, false);
+            assert_eq!(path.bbr.bandwidth_bps(), RATE_BPS * 2);
+        }
+        path.round(RATE_BPS / 2, false);
+        assert_eq!(path.bbr.bandwidth_bps(), RATE_BPS / 2);
+    }
+
+    #[test]
+    fn a_cycle_probes_drains_and_keeps_the_rate() {
+        let mut path = Path::steady();
+        // More is in flight than the bandwidth-delay product, and enough for a probe to end.
+        path.in_flight = 2 * BDP;
+        while path.gain() != 125 {
+            path.round(RATE_BPS, false);
+        }
+        let mut gains = Vec::new();
+        for _ in 0..16 {
+            gains.push(path.gain());
+            path.round(RATE_BPS, false);
+        }
+        let cycle = [125, 75, 100, 100, 100, 100, 100, 100];
+        assert_eq!(gains, [cycle, cycle].concat());
+    }
+
+    /// Section 4.3.4: more than the rate until it is in flight, less until the queue is gone.
+    #[test]
+    fn what_is_in_flight_ends_a_probe_and_its_drain_and_nothing_else() {
+        let mut path = Path::steady();
+        path.in_flight = BDP;
+        while path.gain() != 125 {
+            path.round(RATE_BPS, false);
+        }
+        let acknowledge = |path: &mut Path, after_ns, in_flight| {
+            path.in_flight = in_flight;
+            path.delivered += 1250;
+            path.acknowledge(after_ns, 1250, path.delivered - 1250, true);
+            path.gain()
+        };
+        assert_eq!(acknowledge(&mut path, 2 * RTT_NS, BDP), 125, "the probe has not begun");
+        assert_eq!(acknowledge(&mut path, 0, BDP * 5 / 4 - 1250), 75);
+        assert_eq!(acknowledge(&mut path, RTT_NS / 4, BDP * 5 / 4), 75);
+        assert_eq!(acknowledge(&mut path, 0, BDP - 1250), 100);
+        assert_eq!(acknowledge(&mut path, RTT_NS, 0), 100);
+        assert_eq!(path.bbr.phase, 2, "it lasts for a round trip");
+        acknowledge(&mut path, 1, 0);
+        assert_eq!(path.bbr.phase, 3);
+        // A loss ends a probe as well.
+        while path.gain() != 125 {
+            path.round(RATE_BPS, false);
+        }
+        path.lose();
+        assert_eq!(acknowledge(&mut path, RTT_NS / 2, 0), 125);
+        assert_eq!(acknowledge(&mut path, RTT_NS, 0), 75);
+    }
+
+    #[test]
+    fn the_least_window_follows_the_datagram_size() {
+        let mut path = Path::steady();
+        path.bbr.on_datagram_octets(9000);
+        path.bbr.mode = BbrMode::ProbeRtt(None);
+        assert_eq!(path.bbr.window_octets(), 4 * 9000);
+    }
+
+    #[test]
+    fn cycles_of_different_flows_begin_apart_and_never_by_draining() {
+        let mut begun = [0; CYCLE.len()];
+        for seed in 0..200 {
+            let mut bbr = Bbr1::new(&Params { seed, ..Params::default() });
+            (0..4).for_each(|_| bbr.begin_cycle(0));
+            begun[bbr.phase] += 1;
+        }
+        assert_eq!(begun[1], 0, "{begun:?}");
+        assert_eq!(begun.iter().filter(|times| **times > 10).count(), 7, "{begun:?}");
+    }
+
+    #[test]
+    fn the_round_trip_is_probed_with_four_datagrams_for_200_ms_and_a_round() {
+        let mut path = Path::steady();
+        (0..20).for_each(|_| path.round(RATE_BPS, false));
+        let (before, begun_ns) = (path.bbr.window_octets(), path.now_ns);
+        path.bbr.min_rtt_ns = Some(RTT_NS - 1);
+        path.bbr.min_rtt_at_ns = begun_ns;
+        while !matches!(path.bbr.mode, BbrMode::ProbeRtt(_)) {
+            path.round(RATE_BPS, false);
+        }
+        let aged_ns = path.now_ns - begun_ns;
+        assert!((10 * SECOND_NS..11 * SECOND_NS).contains(&aged_ns), "{aged_ns}");
+        assert_eq!(path.bbr.window_octets(), 4 * 1250);
+        assert_eq!(path.bbr.min_rtt_ns, Some(RTT_NS));
+        let prior = path.delivered;
+        path.acknowledge(SECOND_NS, 1250, prior, false);
+        assert_eq!(path.bbr.window_octets(), 4 * 1250, "more than these are in flight");
+        path.in_flight = 4 * 1250;
+        path.round(RATE_BPS, false);
+        path.acknowledge(199_000_000, 0, path.delivered, true);
+        assert_eq!(path.bbr.window_octets(), 4 * 1250);
+        path.acknowledge(2_000_000, 0, 0, true);
+        assert_eq!(path.bbr.window_octets(), 4 * 1250, "the round is not over");
+        path.round(RATE_BPS, false);
+        assert_eq!(path.bbr.mode, BbrMode::ProbeBw);
+        assert!(path.bbr.window_octets() >= before * 9 / 10, "{}", path.bbr.window_octets());
+    }
+}

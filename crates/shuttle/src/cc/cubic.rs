@@ -192,17 +192,18 @@ mod tests {
     struct Path {
         cubic: Cubic,
         now_ns: u64,
+        rtt_ns: u64,
     }
 
     impl Path {
         fn new() -> Self {
             let params = Params { datagram_octets: 1500, ..Params::default() };
-            Self { cubic: Cubic::new(&params), now_ns: SECOND_NS }
+            Self { cubic: Cubic::new(&params), now_ns: SECOND_NS, rtt_ns: RTT_NS }
         }
 
         fn round(&mut self) {
-            self.now_ns += RTT_NS;
-            let ns = RTT_NS;
+            let ns = self.rtt_ns;
+            self.now_ns += ns;
             let window = self.cubic.window_octets();
             let parts = 64;
             for part in 0..parts {
@@ -212,7 +213,7 @@ mod tests {
                     octets: window / parts,
                     lost_packets: 0,
                     lost_octets: 0,
-                    sent_ns: self.now_ns - RTT_NS,
+                    sent_ns: self.now_ns - ns,
                     rtt: (part == 0).then_some(Rtt {
                         latest_ns: ns,
                         smoothed_ns: ns,
@@ -293,5 +294,45 @@ mod tests {
         assert!(path.cubic.window_octets() < before);
         path.cubic.on_spurious(&spurious(true));
         assert_eq!(path.cubic.window_octets(), before);
+    }
+
+    /// Section 4.3: on a short path the window grows as Reno's does on average, so by alpha_cubic,
+    /// 3 (1 - 0.7) / (1 + 0.7) datagrams each round trip.
+    #[test]
+    fn on_a_short_path_the_window_grows_as_renos_does() {
+        let mut path = Path { rtt_ns: 1_000_000, ..Path::new() };
+        while path.cubic.window_octets() < 1500 * 60 {
+            path.round();
+        }
+        path.lose(path.now_ns);
+        let begun = path.cubic.window_octets();
+        (0..20).for_each(|_| path.round());
+        let grown = (path.cubic.window_octets() - begun) as f64 / 1500.0;
+        assert!((9.5..11.0).contains(&grown), "{grown} datagrams in 20 round trips");
+    }
+
+    /// Section 5.8.
+    #[test]
+    fn a_window_that_is_not_half_full_does_not_grow() {
+        let mut path = Path::new();
+        let window = path.cubic.window_octets();
+        let mut acknowledge = |in_flight_octets, octets, lost_octets| {
+            path.cubic.on_acked(&Acked {
+                now_ns: path.now_ns,
+                packets: 1,
+                octets,
+                lost_packets: 0,
+                lost_octets,
+                sent_ns: 0,
+                rtt: None,
+                one_way_ns: 0,
+                rate: None,
+                delivered_octets: 0,
+                in_flight_octets,
+            });
+            path.cubic.window_octets()
+        };
+        assert_eq!(acknowledge(window / 2 - 1501, 1500, 0), window);
+        assert_eq!(acknowledge(window / 2 - 1501, 1500, 1), window + 1500);
     }
 }

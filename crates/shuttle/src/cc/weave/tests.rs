@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cc::controller::{RateSample, Rtt};
+use crate::cc::rate::bits_per_second;
 
 const RTT_NS: u64 = 70_000_000;
 const RATE_BPS: u64 = 100_000_000;
@@ -241,4 +242,229 @@ fn a_probe_counts_what_it_queues_itself() {
     assert!(matches!(path.weave.phase, WeavePhase::Up(_)), "{:?}", path.weave.phase);
     (0..2).for_each(|_| path.round(2 * stands_ns + 100_000));
     assert!(!matches!(path.weave.phase, WeavePhase::Up(_)), "{:?}", path.weave.phase);
+}
+
+/// `docs/shuttle.md`, "Weave": the table of states.
+#[test]
+fn each_state_has_the_gain_and_the_window_of_its_table() {
+    let mut path = Path::cruising();
+    path.weave.probe();
+    let up = path.weave.phase;
+    let (bdp, slack) = (path.weave.bdp() as f64, path.weave.model.slack_octets() as f64);
+    let (bw_bps, excess) = (path.weave.model.bw_bps() as f64, 4.0 * 1250.0);
+    let drain = WeavePhase::Drain { rounds: 0 };
+    let cruise = WeavePhase::Cruise { probe_at_ns: u64::MAX, rounds: 0 };
+    let down = WeavePhase::Down { rounds: 0 };
+    let refresh = WeavePhase::Refresh { end_ns: None, floor_ns: u64::MAX };
+    let rows = [
+        // State, competing, after a reaction; gain, window.
+        (drain, false, false, 0.99, bdp + slack),
+        (cruise, false, false, 0.99, 1.25 * bdp + slack),
+        (cruise, false, true, 0.99, 1.25 * bdp + slack),
+        (cruise, true, false, 0.99, 2.25 * bdp),
+        (cruise, true, true, 0.99, 1.3 * bdp),
+        (up, false, false, 1.05 * (1.0 + excess / bdp), bdp + excess + slack),
+        (up, true, false, 1.25, 2.25 * bdp),
+        (down, false, false, 0.8, 1.25 * bdp + slack),
+        (refresh, false, false, 0.99, bdp / 2.0),
+        (refresh, true, true, 0.99, bdp / 2.0),
+    ];
+    for (phase, competes, is_cut, gain, window) in rows {
+        (path.weave.phase, path.weave.competes, path.weave.is_cut) = (phase, competes, is_cut);
+        let (paced_bps, open) = (path.weave.pacing_rate_bps(), path.weave.window_octets());
+        assert!(paced_bps.abs_diff((gain * bw_bps) as u64) <= 1, "{phase:?}: {paced_bps}");
+        assert!(open.abs_diff(window as u64) <= 1, "{phase:?}: {open} and not {window}");
+    }
+}
+
+#[test]
+fn a_round_trip_that_nothing_confirms_is_measured_with_little_in_flight() {
+    let is_refresh = |path: &Path| matches!(path.weave.phase, WeavePhase::Refresh { .. });
+    let mut path = Path::cruising();
+    let begun_ns = path.now_ns;
+    // Too much to confirm the smallest, and too little for a queue.
+    while !is_refresh(&path) {
+        path.round(2_000_000);
+    }
+    assert!(path.now_ns - begun_ns > 10 * SECOND_NS, "{} ns", path.now_ns - begun_ns);
+    // What was in flight before is no measurement.
+    path.now_ns += RTT_NS;
+    path.acknowledge(octets_in(RATE_BPS, RTT_NS), path.delivered, 2_000_000);
+    // 100 ms are more than one round trip, and less than two.
+    for queue_ns in [4_000_000, 3_000_000] {
+        path.round(queue_ns);
+        assert!(is_refresh(&path), "{:?}", path.weave.phase);
+    }
+    path.round(3_500_000);
+    assert!(matches!(path.weave.phase, WeavePhase::Cruise { .. }), "{:?}", path.weave.phase);
+    assert_eq!(path.weave.model.min_rtt_ns(), Some(RTT_NS + 2_000_000));
+}
+
+#[test]
+fn losses_that_were_none_are_none_of_the_round() {
+    let mut path = Path::cruising();
+    let before_bps = path.weave.model.bw_bps();
+    path.lose(60);
+    let (now_ns, sent_ns) = (path.now_ns, path.now_ns);
+    path.weave.on_spurious(&Spurious { now_ns, sent_ns, packets: 60, octets: 75_000, all: true });
+    path.round(20_000_000);
+    assert_eq!(path.weave.model.bw_bps(), before_bps);
+}
+
+#[test]
+fn flows_do_not_probe_in_step() {
+    let mut weave = Path::new().weave;
+    let mut tenths = [0; 10];
+    for _ in 0..1000 {
+        weave.cruise(0);
+        let WeavePhase::Cruise { probe_at_ns, .. } = weave.phase else { panic!() };
+        tenths[((probe_at_ns - PROBE_NS) * 10 / PROBE_SPREAD_NS) as usize] += 1;
+    }
+    assert!(tenths.iter().all(|times| (50..200).contains(times)), "{tenths:?}");
+}
+
+#[test]
+fn a_probe_ends_after_two_rounds_that_queue_more_than_before() {
+    let is_up = |path: &Path| matches!(path.weave.phase, WeavePhase::Up(_));
+    let mut path = Path::cruising();
+    path.weave.probe();
+    let queue_ns = path.weave.queue_ns();
+    // A queue of 3/8 is none yet; one round with more may be chance.
+    for queued_ns in [queue_ns * 3 / 8, queue_ns / 2, 0, queue_ns / 2] {
+        path.round(queued_ns);
+        assert!(is_up(&path), "{:?}", path.weave.phase);
+    }
+    path.round(queue_ns / 2);
+    assert!(matches!(path.weave.phase, WeavePhase::Down { .. }), "{:?}", path.weave.phase);
+}
+
+#[test]
+fn a_probe_grows_by_half_each_round_while_nothing_queues() {
+    let excess = |path: &Path| match path.weave.phase {
+        WeavePhase::Up(probe) => probe.extra,
+        phase => panic!("{phase:?}"),
+    };
+    let mut path = Path::cruising();
+    path.weave.probe();
+    assert_eq!(excess(&path), 4 * 1250);
+    path.round(0);
+    assert_eq!(excess(&path), 6 * 1250);
+    path.round(path.weave.queue_ns() / 2);
+    assert_eq!(excess(&path), 6 * 1250);
+    path.round(0);
+    assert_eq!(excess(&path), 9 * 1250);
+}
+
+#[test]
+fn a_probe_that_could_show_more_and_does_not_ends_after_three_rounds() {
+    let mut path = Path::cruising();
+    path.weave.probe();
+    let mut rounds = 0;
+    while let WeavePhase::Up(probe) = path.weave.phase {
+        // 2 ms at the rate are 25 kB: before, more could not show.
+        let shows = probe.extra >= octets_in(RATE_BPS, 1_980_000);
+        assert!(rounds % 3 != 2 || !shows || rounds == 5, "{rounds} {probe:?}");
+        path.round(0);
+        rounds += 1;
+    }
+    assert_eq!(rounds, 6);
+    assert!(matches!(path.weave.phase, WeavePhase::Down { .. }), "{:?}", path.weave.phase);
+}
+
+/// A queue that stays after start-up: others share the path.
+#[test]
+fn start_up_on_a_path_that_others_use_takes_its_share_and_may_grow_again() {
+    let mut path = Path::new();
+    while matches!(path.weave.phase, WeavePhase::Ramp { .. }) {
+        path.flight();
+    }
+    let drain = |path: &mut Path| {
+        path.now_ns += 2 * RTT_NS;
+        path.acknowledge(octets_in(RATE_BPS / 2, 2 * RTT_NS), path.delivered, 20_000_000);
+    };
+    drain(&mut path);
+    drain(&mut path);
+    assert!(matches!(path.weave.phase, WeavePhase::Drain { .. }), "{:?}", path.weave.phase);
+    path.now_ns += 2 * RTT_NS;
+    path.acknowledge(octets_in(RATE_BPS / 2, 2 * RTT_NS), path.delivered, 20_000_000);
+    assert!(matches!(path.weave.phase, WeavePhase::Down { .. }), "{:?}", path.weave.phase);
+    let share_bps = path.weave.model.bw_bps();
+    assert!(share_bps.abs_diff(RATE_BPS / 2) < RATE_BPS / 20, "{share_bps}");
+    // What was sent before it took its share does not count, and what was sent after does.
+    (0..2).for_each(|_| path.round(0));
+    assert_eq!(path.weave.model.bw_bps(), share_bps);
+    path.now_ns += RTT_NS;
+    path.acknowledge(octets_in(RATE_BPS * 3 / 4, RTT_NS), path.delivered, 0);
+    let more_bps = path.weave.model.bw_bps();
+    assert!(more_bps.abs_diff(RATE_BPS * 3 / 4) < RATE_BPS / 20, "{more_bps}");
+}
+
+/// `docs/shuttle.md`: the flow's share of delivery less the queue's part of the round trip.
+#[test]
+fn two_queued_rounds_take_a_share_less_the_part_of_the_queue() {
+    let mut path = Path::cruising();
+    (0..3).for_each(|_| path.round(0));
+    let before_bps = path.weave.model.bw_bps();
+    // Below half of what counts as a queue.
+    let queue_ns = path.weave.queue_ns();
+    for _ in 0..3 {
+        path.round(queue_ns / 2 - 100_000);
+    }
+    assert_eq!(path.weave.model.bw_bps(), before_bps);
+    path.round(3_000_000);
+    assert_eq!(path.weave.model.bw_bps(), before_bps);
+    let prior = path.delivered;
+    path.round(3_000_000);
+    let share_bps = bits_per_second(path.delivered - prior, RTT_NS).min(before_bps);
+    let expected_bps = share_bps as f64 * (1.0 - 3.0 / 73.0);
+    let now_bps = path.weave.model.bw_bps();
+    assert!(now_bps.abs_diff(expected_bps as u64) < 1000, "{now_bps} {expected_bps}");
+    let WeavePhase::Cruise { probe_at_ns, .. } = path.weave.phase else { panic!() };
+    let wait_ns = probe_at_ns - path.now_ns;
+    assert!((SECOND_NS / 4..SECOND_NS * 3 / 4).contains(&wait_ns), "{wait_ns}");
+    // No more than a tenth at a time, however long the queue is; the first round is of before.
+    (0..3).for_each(|_| path.round(40_000_000));
+    let cut = path.weave.model.bw_bps() as f64 / now_bps as f64;
+    assert!((0.88..0.9).contains(&cut), "{cut}");
+}
+
+/// Application-limited samples, and those from before the rate was set, raise nothing.
+#[test]
+fn the_rate_rises_by_samples_that_measure_it() {
+    let mut path = Path::cruising();
+    let before_bps = path.weave.model.bw_bps();
+    path.say(1250);
+    assert_eq!(path.weave.model.bw_bps(), before_bps);
+    let sent_ns = path.now_ns + RTT_NS / 2;
+    path.weave.model.set_bw(before_bps / 2, sent_ns);
+    path.now_ns += RTT_NS;
+    path.acknowledge(octets_in(RATE_BPS, RTT_NS), path.delivered, 0);
+    assert_eq!(path.weave.model.bw_bps(), before_bps / 2, "it was sent before");
+    path.now_ns += RTT_NS;
+    path.tell(octets_in(RATE_BPS, RTT_NS), path.delivered, 0, true);
+    assert!(path.weave.model.bw_bps() > before_bps / 2, "more than it is more in any case");
+}
+
+#[test]
+fn four_packets_may_always_be_in_flight() {
+    let mut path = Path::cruising();
+    path.weave.model.set_bw(1, path.now_ns);
+    assert_eq!(path.weave.window_octets(), 4 * 1250);
+}
+
+#[test]
+fn five_acknowledgements_in_a_row_that_queued_by_half_end_start_up() {
+    let mut path = Path::new();
+    path.flight();
+    let tell = |path: &mut Path, fifths| {
+        path.now_ns += 1_000_000;
+        let queue_ns = path.weave.queue_ns() * fifths / 5;
+        path.acknowledge(1250, 0, queue_ns);
+        matches!(path.weave.phase, WeavePhase::Ramp { .. })
+    };
+    let window = path.weave.window_octets();
+    assert!((0..10).all(|_| tell(&mut path, 2)));
+    assert_eq!(path.weave.window_octets(), window + 10 * 3 * 1250, "it grows meanwhile");
+    assert!([3, 3, 3, 3, 2, 3, 3, 3, 3].iter().all(|fifths| tell(&mut path, *fifths)));
+    assert!(!tell(&mut path, 3));
 }
