@@ -51,4 +51,10 @@ mod tests {
         assert_eq!(sorted.len(), drawn.len());
         assert_ne!(Csprng::new([2; 32]).next_bytes(), drawn[0]);
     }
+
+    #[test]
+    fn words_are_the_bytes_of_a_draw() {
+        let words = Csprng::new([1; 32]).next_words().map(u64::to_be_bytes).concat();
+        assert_eq!(words, Csprng::new([1; 32]).next_bytes());
+    }
 }

@@ -313,4 +313,16 @@ mod tests {
             }
         }
     }
+
+    /// S-71: who does not know the handshake and this end's seed answers no Challenge.
+    #[test]
+    fn a_token_is_of_one_end_one_connection_and_one_purpose() {
+        let here = guard(protection::CRC32C, 2, true);
+        let token = here.token(5, 6);
+        assert_eq!(here.token(5, 6), token);
+        let elsewhere = guard(protection::CRC32C, 3, true).token(5, 6);
+        for other in [here.token(4, 6), here.token(5, 7), elsewhere] {
+            assert_ne!(other, token);
+        }
+    }
 }

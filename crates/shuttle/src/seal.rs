@@ -277,4 +277,16 @@ mod tests {
             here.handle_acked(3, round);
         }
     }
+
+    /// S-82: no two packets of a key have one nonce.
+    #[test]
+    fn the_nonce_is_the_iv_with_the_path_and_the_number_over_it() {
+        let keys = PhaseKeys::derive(&AES_128_GCM, &[7; 32], 0);
+        let nonce = |path, pn| *keys.nonce(path, pn).as_ref();
+        assert_eq!(nonce(0, 0), *keys.iv);
+        for (path, pn) in [(1, 0), (0, 1), (0xff, u64::MAX), (0x81, 0x0123_4567_89ab_cdef)] {
+            let over: Vec<u8> = keys.iv.iter().zip(nonce(path, pn)).map(|(a, b)| a ^ b).collect();
+            assert_eq!(over, [&[0, 0, 0, path][..], &pn.to_be_bytes()].concat());
+        }
+    }
 }

@@ -426,4 +426,13 @@ mod tests {
         window.note(u64::MAX);
         assert!(!window.is_new(at));
     }
+
+    /// D-6.
+    #[test]
+    fn the_newest_2048_numbers_are_remembered() {
+        let mut window = ReplayWindow::default();
+        window.note(5000);
+        assert!(window.is_new(5000 - 2047));
+        assert!(!window.is_new(5000 - 2048));
+    }
 }
