@@ -245,4 +245,15 @@ mod tests {
         arrivals.owe(5_000_200, 500, true);
         assert_eq!(arrivals.due_ns(), Some(5_000_200));
     }
+
+    /// From it the peer knows the delay of the path there, and of the path back.
+    #[test]
+    fn an_acknowledgement_tells_when_the_newest_packet_came_and_how_long_it_waited() {
+        let mut arrivals = Arrivals::new();
+        arrivals.handle_packet(5_000_000, 7);
+        arrivals.handle_packet(6_000_000, 3);
+        let mut told = Vec::new();
+        arrivals.report(9_000_000, PathId(0), 99, |ack| told.push((ack.arrived_us, ack.delay_us)));
+        assert_eq!(told, [(5000, 4000)]);
+    }
 }

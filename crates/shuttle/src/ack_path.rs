@@ -167,4 +167,85 @@ mod tests {
         way.run(60_000_000_000);
         assert_eq!(way.back.interval_ns(), 0);
     }
+
+    /// Acknowledgements, `apart_ns` from each other and `wait_ns` late, after one that was not.
+    fn delayed(rtt_ns: u64, apart_ns: u64, wait_ns: u64, count: u64) -> AckPath {
+        let mut back = AckPath::default();
+        for at in 0..=count {
+            let left_ns = SECOND_NS + at * apart_ns;
+            let late_ns = if at == 0 { 0 } else { wait_ns };
+            hear(&mut back, left_ns, late_ns, rtt_ns);
+        }
+        back
+    }
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn hear(back: &mut AckPath, left_ns: u64, late_ns: u64, rtt_ns: u64) -> u64 {
+        let mut room = Vec::new();
+        let (ranges, _) = Ranges::encode([(0, 0)], 9, &mut room).unwrap();
+        let (path, arrived_us) = (PathId(0), (left_ns / 1000) as u32 - 300);
+        let (largest, floor, delay_us, marked, dropped) = (0, 0, 300, 0, 0);
+        let ack = Ack { path, largest, floor, delay_us, arrived_us, marked, dropped, ranges };
+        back.handle_ack(left_ns + late_ns, &ack, rtt_ns, USUAL_NS)
+    }
+
+    #[test]
+    fn what_delays_by_less_than_a_sixteenth_of_a_long_round_trip_is_harmless() {
+        let (short_ns, long_ns) = (64_000_000, 192_000_000);
+        assert!(delayed(short_ns, 2_000_000, 6_000_000, 9).owed);
+        assert!(!delayed(long_ns, 2_000_000, 11_000_000, 9).owed);
+        assert!(delayed(long_ns, 2_000_000, 13_000_000, 9).owed);
+    }
+
+    #[test]
+    fn twice_the_interval_at_which_they_arrive_is_asked_for_after_four() {
+        assert_eq!(delayed(RTT_NS, 2_000_000, 6_000_000, 4).interval_ns(), 0);
+        assert_eq!(delayed(RTT_NS, 2_000_000, 6_000_000, 5).interval_ns(), 4_000_000);
+        // One that waited for half of what is harmless begins anew, whatever came before.
+        let mut back = AckPath::default();
+        for (at, late_ns) in
+            [0, 2_000_000, 6_000_000, 6_000_000, 6_000_000, 6_000_000].iter().enumerate()
+        {
+            hear(&mut back, SECOND_NS + at as u64 * 2_000_000, *late_ns, RTT_NS);
+        }
+        assert!(!back.owed);
+        // A quarter of the round trip, so that losses are found in time; and no less than usual.
+        assert_eq!(delayed(RTT_NS, 12_000_000, 6_000_000, 5).interval_ns(), RTT_NS / 4);
+        assert!(!delayed(RTT_NS, USUAL_NS / 2, 6_000_000, 5).owed);
+    }
+
+    #[test]
+    fn the_interval_grows_once_an_answer_can_show_and_shrinks_after_calm() {
+        let mut back = delayed(RTT_NS, 2_000_000, 6_000_000, 5);
+        let asked_ns = SECOND_NS + 10_000_000 + 6_000_000;
+        let (more_ns, mut at_ns) = (asked_ns + 2 * (RTT_NS + 6_000_000), asked_ns);
+        while at_ns + 4_000_000 < more_ns {
+            at_ns += 4_000_000;
+            hear(&mut back, at_ns - 6_000_000, 6_000_000, RTT_NS);
+            assert_eq!(back.interval_ns(), 4_000_000, "what was asked for is still to come");
+        }
+        let less_ns = more_ns + 16 * RTT_NS;
+        hear(&mut back, less_ns - 1000, 0, RTT_NS);
+        assert_eq!(back.interval_ns(), 4_000_000);
+        hear(&mut back, less_ns, 0, RTT_NS);
+        assert_eq!(back.interval_ns(), 3_500_000);
+        hear(&mut back, less_ns + 16 * RTT_NS - 1000, 0, RTT_NS);
+        assert_eq!(back.interval_ns(), 3_500_000);
+        hear(&mut back, less_ns + 16 * RTT_NS, 0, RTT_NS);
+        assert_eq!(back.interval_ns(), 3_062_500);
+    }
+
+    /// Round trips are measured without the delay, unless that is noise.
+    #[test]
+    fn the_delay_is_told_above_a_millisecond_and_its_least_is_forgotten() {
+        let mut back = AckPath::default();
+        let hear = |back: &mut AckPath, at_ns, late_ns| hear(back, at_ns, late_ns, RTT_NS);
+        assert_eq!(hear(&mut back, 3 * SECOND_NS, 0), 0);
+        assert_eq!(hear(&mut back, 3 * SECOND_NS, 1_000_000), 0);
+        assert_eq!(hear(&mut back, 3 * SECOND_NS, 1_001_000), 1_001_000);
+        // The clocks drift apart: within four seconds it is the least that is known.
+        assert_eq!(hear(&mut back, 5 * SECOND_NS, 2_000_000), 2_000_000);
+        assert_eq!(hear(&mut back, 7 * SECOND_NS, 2_000_000), 0);
+    }
 }

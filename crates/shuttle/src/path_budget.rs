@@ -257,7 +257,8 @@ mod tests {
 
     use super::*;
 
-    /// Tells of each sample whether the application was the limit.
+    /// Tells of each sample whether the application was the limit, and of each report of spurious
+    /// losses whether all were.
     struct Teller(Sender<bool>);
 
     impl Controller for Teller {
@@ -269,7 +270,9 @@ mod tests {
 
         fn on_lost(&mut self, _: &Lost) {}
 
-        fn on_spurious(&mut self, _: &Spurious) {}
+        fn on_spurious(&mut self, spurious: &Spurious) {
+            self.0.send(spurious.all).unwrap();
+        }
 
         fn pacing_rate_bps(&self) -> u64 {
             u64::MAX
@@ -327,5 +330,27 @@ mod tests {
         arrive(&mut budget, 20_500, &third);
         let samples: Vec<bool> = told.try_iter().collect();
         assert_eq!(samples, [true, true, false]);
+    }
+
+    /// S-53: a reaction can be undone entirely if every loss of about the last round trip was none.
+    #[test]
+    fn losses_were_all_none_once_the_last_of_them_arrives_or_is_forgotten() {
+        let (tell, told) = channel();
+        let mut budget = PathBudget::new(Box::new(Teller(tell)));
+        let mut flight = Flight::new(0, 4, 100, 100);
+        budget.handle_sent(0, &mut flight);
+        budget.handle_lost(9000, &flight, 0b1111, true);
+        let all_were = |budget: &mut PathBudget, packets| {
+            budget.handle_arrived(&flight, packets, packets);
+            budget.report_spurious(10_000);
+            let rtt = Rtt { latest_ns: 1000, smoothed_ns: 1000, var_ns: 0, min_ns: 0 };
+            let (now_ns, timed, one_way_ns, marked) = (10_000, false, 0, 0);
+            budget.report(&AckReport { now_ns, rtt, timed, one_way_ns, marked });
+            told.try_iter().collect::<Vec<_>>()[0]
+        };
+        assert!(!all_were(&mut budget, 0b0001));
+        assert!(!all_were(&mut budget, 0b0010));
+        budget.forget_missing(1);
+        assert!(all_were(&mut budget, 0b1000));
     }
 }

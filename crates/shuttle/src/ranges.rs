@@ -156,6 +156,10 @@ mod tests {
                 let mut apart = set.runs.iter().zip(set.runs.iter().skip(1));
                 prop_assert!(apart.all(|(a, b)| a.1 + 1 < b.0));
                 prop_assert_eq!(set.contains(first), model.contains(&first));
+                for enough in [0, len, 10, u64::MAX] {
+                    let expected = enough.min(model.len() as u64);
+                    prop_assert_eq!(set.count(enough).min(enough), expected);
+                }
                 let mut at = None;
                 for first in (0..80).rev() {
                     let held = (first..=first + len).all(|number| model.contains(&number));

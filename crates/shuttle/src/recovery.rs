@@ -517,4 +517,18 @@ mod tests {
         let again_ns = recovery.probe_timeout_ns();
         assert_eq!(recovery.timeout_ns(), Some(first_ns + again_ns));
     }
+
+    /// S-74.
+    #[test]
+    fn after_two_probe_timeouts_others_take_what_is_open() {
+        let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
+        send(&mut recovery, &mut budgets[0], MS, 1);
+        for silent in [false, true] {
+            let due_ns = recovery.timeout_ns().unwrap();
+            recovery.handle_timeout(due_ns, &mut budgets, &mut outcome);
+            assert_eq!(outcome.silent, silent);
+            let probes = recovery.probes();
+            send(&mut recovery, &mut budgets[0], due_ns, probes);
+        }
+    }
 }

@@ -256,7 +256,21 @@ mod tests {
         assert!(records.records.is_empty() && records.granted.is_empty());
     }
 
-    /// A program that takes its time costs its peers' Requests, no connections.
+    #[test]
+    fn a_request_is_known_until_it_expires_or_too_many_follow() {
+        let mut records = Records::new();
+        assert!(!records.spend(0, 1));
+        assert!(records.hear(REFUSED_NS - 1, 1).is_some());
+        assert!(!records.spend(REFUSED_NS, 2), "what has expired is not forgotten early");
+        assert!(records.hear(REFUSED_NS, 1).is_none());
+        for name in 3..=SPENT_MAX as u64 + 1 {
+            assert!(!records.spend(REFUSED_NS + 1, name));
+        }
+        assert!(records.spend(REFUSED_NS + 1, 1));
+        assert!(records.hear(REFUSED_NS + 1, 2).is_none());
+    }
+
+    /// An application that takes its time costs its peers' Requests, no connections.
     #[test]
     fn who_waits_is_a_small_record() {
         let octets = size_of::<Record>() + size_of::<PeerRequest>();

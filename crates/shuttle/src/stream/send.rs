@@ -356,6 +356,7 @@ mod tests {
         stream.handle_received(4, 5);
         stream.handle_lost(5, 5);
         stream.handle_frontier(4, &mut source);
+        assert_eq!([0, 2, 99].map(|enough| stream.holes(enough).min(enough)), [0, 2, 4]);
         let mut again = Vec::new();
         while let Some(dsn) = stream.next_resend() {
             stream.resent(dsn);
@@ -414,5 +415,17 @@ mod tests {
         assert_eq!(stream.query_at(15, 10), Some(35));
         stream.handle_frontier(4, &mut source);
         assert_eq!(stream.query_at(35, 10), None);
+    }
+
+    #[test]
+    fn no_more_than_the_last_64_are_a_tail() {
+        let (mut stream, mut source) = (SendStream::new(1, Repair::TailTwice), Source::default());
+        for _ in 0..2 * TAIL_SEGMENTS {
+            stream.peek(100, &mut source);
+            stream.sent(0);
+        }
+        stream.queue_tail();
+        assert_eq!(stream.next_resend(), Some(TAIL_SEGMENTS));
+        assert_eq!(stream.holes(u64::MAX), TAIL_SEGMENTS);
     }
 }
