@@ -42,3 +42,32 @@ fn one_that_finds_no_room_leaves_behind_it() {
     assert_eq!((lengths.len(), others), (2, 1));
     assert!(lengths[1] < lengths[0], "a bundle ends with its shorter datagram: {lengths:?}");
 }
+
+#[test]
+fn one_leaves_behind_a_bundle_whose_datagrams_are_full() {
+    let (single, _) = answer(Message { write: false, octets: 1 });
+    let (full, _) = answer(Message { write: false, octets: 2000 });
+    let payload = u32::from(full[0] - (single[0] - 1));
+    let (lengths, others) = answer(Message { write: false, octets: 10 * payload });
+    assert_eq!((lengths.len(), others), (11, 0), "{lengths:?}");
+    assert!(lengths[..10].iter().all(|len| *len == full[0]) && lengths[10] < full[0]);
+}
+
+/// What the kernel cuts is of one length, but for the last.
+#[test]
+fn datagrams_of_a_bundle_are_of_one_length_and_the_last_may_be_shorter() {
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &Link::default(), 1);
+    pair.open();
+    pair.tracing = true;
+    for octets in [10, 500, 500, 500, 30, 700, 200_000, 3, 3, 900, 20_000] {
+        pair.post(0, 0, Message { write: true, octets });
+    }
+    pair.run_until(1000 * MS, Pair::is_complete);
+    let bundles = pair.bundles.iter().filter(|(host, _)| *host == 0).map(|(_, lengths)| lengths);
+    for lengths in bundles.clone() {
+        let (last, first) = lengths.split_last().expect("a datagram");
+        assert!(first.iter().all(|len| *len == lengths[0]) && *last <= lengths[0], "{lengths:?}");
+    }
+    let longest = bundles.map(Vec::len).max();
+    assert!(longest >= Some(8), "{longest:?}");
+}

@@ -4,11 +4,15 @@
 
 mod support;
 
+use support::model::{Memory, Ports, flatten};
 use support::network::{Link, Network};
 use support::{Answer, MS, Pair, route, seed};
-use weft_shuttle::{ConnectionEnd, ShuttleConfig, ShuttleEvent, TimeWait};
-use weft_wire::shuttle::hello::{placement, protection};
-use weft_wire::shuttle::{Packet, PathId};
+use weft_shuttle::{
+    ConnectionEnd, Identity, PeerRequest, ShuttleConfig, ShuttleConnection, ShuttleEvent, TimeWait,
+    Transmit,
+};
+use weft_wire::shuttle::hello::{Hello, HelloKind, Modules, placement, protection, recovery};
+use weft_wire::shuttle::{ConnectionId, Packet, PathId};
 
 fn established(private_data: &[u8]) -> ShuttleEvent {
     ShuttleEvent::Established { private_data: private_data.to_vec(), ord: 16, ird: 16 }
@@ -154,6 +158,103 @@ fn silence_ends_an_idle_connection_unless_somebody_speaks() {
     assert_eq!(pair.hosts[0].events.last(), Some(&ShuttleEvent::Ended(ConnectionEnd::Silence)));
 }
 
+/// S-21: the shorter of both ends' idle times holds at both.
+#[test]
+fn the_shorter_idle_time_holds() {
+    let [short, long] = [1000, 50_000].map(|ms| ShuttleConfig { idle_ns: ms * MS, ..config() });
+    for configs in [[short.clone(), long.clone()], [long, short]] {
+        let mut pair = Pair::with_configs(seed(), configs, &Link::default(), 1);
+        pair.open();
+        pair.network.down = true;
+        pair.run_for(1500 * MS);
+        for host in &pair.hosts {
+            assert_eq!(host.events.last(), Some(&ShuttleEvent::Ended(ConnectionEnd::Silence)));
+        }
+    }
+}
+
+#[test]
+fn an_owner_in_doubt_gets_a_sign_of_life() {
+    let config = ShuttleConfig { keep_alive: false, ..config() };
+    let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
+    // Before the handshake is over there is nobody to send it to.
+    pair.connection(0).ask();
+    pair.open();
+    pair.run_for(1000 * MS);
+    pair.tracing = true;
+    pair.run_for(1000 * MS);
+    assert_eq!(kinds(&pair), []);
+    let asked_ns = pair.now_ns;
+    pair.connection(0).ask();
+    pair.run_for(100 * MS);
+    assert_eq!(kinds(&pair), [(0, 'c'), (1, 'c')]);
+    assert_eq!(pair.connection(0).heard_ns(), asked_ns + 10 * MS);
+}
+
+#[test]
+fn a_request_says_who_sends_it_and_what_for() {
+    let identity = |nonce| Identity { cid: ConnectionId(0x500), nonce, seed: 1, entropy: [1; 32] };
+    let request = |nonce| {
+        let config = ShuttleConfig { ord: 3, ird: 7, ..ShuttleConfig::default() };
+        let to = route(0, 0);
+        let asks = ShuttleConnection::connect(0, config, identity(nonce), to, b"for this");
+        let (mut out, mut ports) = (Transmit::default(), Ports::new(Vec::new()));
+        assert!(asks.unwrap().poll_transmit(0, &mut ports, &Memory, &mut out));
+        let datagram = flatten(&out.gather);
+        PeerRequest::parse(&datagram, &ShuttleConfig::default(), [0; 32]).unwrap()
+    };
+    let (first, again, other) = (request(5), request(5), request(6));
+    assert_eq!((first.ord(), first.ird(), first.private_data()), (3, 7, &b"for this"[..]));
+    assert_eq!(first.identity(), (ConnectionId(0x500), 5));
+    assert_eq!(first.identity(), again.identity());
+    assert_ne!(first.identity(), other.identity());
+}
+
+/// The modules of the answer are one of each kind, of those that were offered.
+#[test]
+fn an_answer_without_one_module_of_each_kind_ends_the_attempt() {
+    let good = Modules {
+        protection: protection::CRC32C,
+        placement: placement::TAIL,
+        recovery: recovery::FULL,
+    };
+    let bad = [
+        Modules { protection: protection::CRC32C | protection::NONE, ..good },
+        Modules { protection: protection::AES128GCM, ..good },
+        Modules { protection: 0, ..good },
+        Modules { placement: placement::TAIL | placement::LOOSE, ..good },
+        Modules { placement: 0, ..good },
+        Modules { recovery: recovery::FULL | recovery::OFF, ..good },
+        Modules { recovery: 0, ..good },
+    ];
+    for modules in bad.into_iter().chain([good]) {
+        let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
+        (pair.answer, pair.tracing) = (Answer::Ignore, true);
+        pair.run_for(MS);
+        let request = pair.trace[0].2.clone();
+        let asked = Hello::parse(&request).unwrap();
+        let reply = Hello {
+            to: asked.from,
+            from: ConnectionId(0x100),
+            nonce: 8,
+            echo: asked.nonce,
+            modules,
+            limits: asked.limits,
+            ..Hello::new(HelloKind::Reply)
+        };
+        let host = &mut pair.hosts[0];
+        let (connection, mut reply) = (host.connection.as_mut().unwrap(), reply.encode());
+        connection
+            .handle_datagram(pair.now_ns, route(0, 0), false, &mut reply, &mut host.ports)
+            .unwrap();
+        let event = connection.poll_event().expect("it takes the answer or gives up");
+        match modules == good {
+            true => assert!(matches!(event, ShuttleEvent::Established { .. }), "{event:?}"),
+            false => assert_eq!(event, ShuttleEvent::Ended(ConnectionEnd::BadAnswer)),
+        }
+    }
+}
+
 #[test]
 fn modules_are_what_both_accept() {
     let ours = ShuttleConfig { protection: protection::NONE | protection::CRC32C, ..config() };
@@ -210,6 +311,7 @@ fn a_handshake_across_a_stop_measures_no_round_trip() {
         // The Request or the Reply has left, and its answer is on its way.
         pair.run_until(1000 * MS, |pair| pair.hosts[host].connection.is_some());
         pair.run_for(MS);
+        pair.now_ns += 3000 * MS;
         pair.connection(host).handle_stop(3000 * MS);
         pair.open();
         let rtt = pair.connection(host).rtt(PathId(0));

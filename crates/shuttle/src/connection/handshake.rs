@@ -117,7 +117,8 @@ impl PeerRequest {
         })
     }
 
-    /// Identity of the Request: equal for its repetitions only.
+    /// Identity of the Request, unique together with the peer's address: equal for its repetitions
+    /// only.
     pub fn identity(&self) -> (ConnectionId, u64) {
         (self.from, self.nonce)
     }
@@ -126,11 +127,6 @@ impl PeerRequest {
     /// it.
     pub fn peer_key(&self) -> Option<[u8; 32]> {
         self.agreement.as_ref()?.peer_key()
-    }
-
-    /// Identity of the Request, unique together with the peer's address.
-    pub fn key(&self) -> (ConnectionId, u64) {
-        (self.from, self.nonce)
     }
 
     /// Private data of the peer's application.
