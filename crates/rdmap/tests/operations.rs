@@ -179,7 +179,9 @@ fn reads_bring_what_the_peer_has_into_one_or_many_places() {
                 [sge(LOCAL, 400, third), sge(OPEN, 0, third), sge(LOCAL, 700, len - 2 * third)];
             ends[0].post(read, &parts);
             assert_eq!(ends[0].outcomes(), []);
+            let before = ends[0].stream.stats().octets_in;
             exchange(&mut ends);
+            assert_eq!(ends[0].stream.stats().octets_in - before, 2 * u64::from(len));
             let all = payload(len as usize);
             assert_eq!(ends[0].bytes_at(LOCAL, 3, len as usize), all, "{lower:?} {len}");
             let third = third as usize;

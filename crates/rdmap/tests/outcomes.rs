@@ -102,6 +102,27 @@ fn a_terminate_fails_the_request_that_it_quotes() {
     }
 }
 
+/// Several requests go by one key or to one queue: the offset or the message number of the segment
+/// tells which of them it is of.
+#[test]
+fn a_terminate_tells_requests_of_one_kind_apart() {
+    let write = |offset| SendOp::Write { to: at(OPEN, offset), stag: key(OPEN) };
+    let kinds = [[0, 100, 200].map(write), [SendOp::Send; 3], [READ; 3]];
+    for (kind, quoted) in kinds.into_iter().flat_map(|kind| [0, 1, 2].map(|at| (kind, at))) {
+        let mut ends = pair(LlpKind::Mpa);
+        ends[0].holds_acks = true;
+        for op in kind {
+            ends[0].post(op, &[sge(LOCAL, 0, 8)]);
+        }
+        let sent = ends[0].transmit();
+        let (ddp, code) = (HeaderCopy::of(&sent[quoted]), Code::TaggedBounds);
+        let terminate = Terminate { ddp, segment_len: Some(30), ..Terminate::bare(code) };
+        let mut expected = [0, 1, 2].map(|wr_id| (wr_id, WrFlushErr));
+        expected[quoted].1 = WcStatus::RemAccessErr;
+        assert_eq!(terminated(&mut ends[0], &terminate), expected);
+    }
+}
+
 /// A Terminate arrives; the outcomes of what was posted.
 fn terminated(end: &mut End, terminate: &Terminate) -> Vec<(u64, WcStatus)> {
     let mut body = Vec::new();

@@ -448,6 +448,22 @@ mod tests {
     }
 
     #[test]
+    fn the_peer_has_a_request_once_each_of_its_segments_is_acknowledged() {
+        let (mut queue, cq) = queue(4);
+        assert!(queue.is_placed(0), "of what was never posted nothing is under way");
+        post(&mut queue, 0, SendOp::Send, SIGNALED).unwrap();
+        queue.segment_out(0, false);
+        queue.segment_out(0, true);
+        assert!(!queue.is_placed(0));
+        queue.segments_acked(0, 1);
+        assert!(!queue.is_placed(0));
+        queue.segments_acked(0, 1);
+        assert!(queue.is_placed(0));
+        queue.complete(1, &cq);
+        assert!(queue.is_placed(0), "it is complete");
+    }
+
+    #[test]
     fn what_is_held_back_waits_for_its_release_or_fails_in_its_turn() {
         let (mut queue, cq) = queue(4);
         post(&mut queue, 0, SendOp::Send, SIGNALED).unwrap();
