@@ -1,4 +1,4 @@
-//! What the devices do for their programs as this process is set up, and who does it.
+//! What the devices do for their applications as this process is set up, and who does it.
 
 use weft_rnic::mpa::{self, Agreed};
 use weft_rnic::shuttle;

@@ -325,10 +325,10 @@ impl ConnSlot {
 
     /// Posted work waits: sends it from here, or has the reactor send it.
     ///
-    /// A program that posts many requests one by one between its polls has them sent in batches:
-    /// a doorbell in the middle of a batch leaves its work to the next poll. Should that not come,
-    /// the reactor finds the work within a millisecond and there are no more batches for this
-    /// program until it streams again.
+    /// An application that posts many requests one by one between its polls has them sent in
+    /// batches: a doorbell in the middle of a batch leaves its work to the next poll. Should that
+    /// not come, the reactor finds the work within a millisecond and there are no more batches for
+    /// this application until it streams again.
     pub fn ring(&self) {
         if self.host.settings().progress == ProgressMode::Engine {
             self.with_driver(|driver| driver.schedule().blocked = true);
@@ -358,7 +358,7 @@ impl ConnSlot {
         self.host.reactor().lease(self.this.clone());
     }
 
-    /// Says what the program set for its requests; see [`Driver::set_requester`].
+    /// Says what the application set for its requests; see [`Driver::set_requester`].
     pub fn set_requester(&self, ord: u16, retry_limits: RetryLimits) {
         if self.is_attached() {
             self.with_driver(|driver| driver.set_requester(ord, retry_limits));

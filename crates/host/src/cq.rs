@@ -1,7 +1,7 @@
 //! Completion queues that make progress when they are polled.
 //!
-//! Once a completion is lost, every queue pair that completes there fails: its program could not
-//! know any more what became of its requests.
+//! Once a completion is lost, every queue pair that completes there fails: its application could
+//! not know any more what became of its requests.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ use crate::host::Host;
 /// Connections looked at by one empty poll.
 const LOOKS_MAX: usize = 4;
 /// After this many empty polls in a row, some tens of microseconds, only every fourth asks the
-/// kernel: that is soon enough for whatever took so long, and leaves the program its time.
+/// kernel: that is soon enough for whatever took so long, and leaves the application its time.
 const QUIET: u32 = 256;
 const THINNED: u32 = 4;
 
@@ -32,7 +32,7 @@ pub struct HostCq {
     /// Empty polls in a row.
     quiet: AtomicU32,
     max_cqe: u32,
-    /// Completions that the program is still given, where the queue is to overflow after them.
+    /// Completions that the application is still given, where the queue is to overflow after them.
     left: Option<AtomicU64>,
 }
 

@@ -137,7 +137,7 @@ impl IwarpConnect {
         self.stage.lock()
     }
 
-    /// The program wants no connection with this peer any more.
+    /// The application wants no connection with this peer any more.
     pub fn hang_up(&self) {
         let stage = std::mem::replace(&mut *self.stage(), ConnectStage::Done);
         if let ConnectStage::Calling(call, _) = stage {
@@ -161,7 +161,7 @@ impl IwarpConnect {
             crc: settings.crc,
             markers: settings.markers,
             private_data: greeting.encode(),
-            // What the program wants outstanding it says later.
+            // What the application wants outstanding it says later.
             ..MpaOffer::new(self.peer.max_dest_rd_atomic.into(), depth)
         }
     }
@@ -218,7 +218,7 @@ impl IwarpConnect {
     fn link(&self, stream: MpaCarrier, agreed: &Agreed, role: MpaRole) {
         // A queue pair that failed or was destroyed meanwhile takes nothing.
         let nobody = Arc::new(Nobody);
-        // Programs that connect by themselves were written for adapters.
+        // Applications that connect by themselves were written for adapters.
         let manner = CompletionRule::OfAdapters;
         let _ = take_stream(&self.qp, &self.slot, stream, agreed, role, nobody, manner);
     }
@@ -337,7 +337,7 @@ fn waits(stream: &TcpStream) -> bool {
     stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// A program that connects by itself is told of the end by its queue pair.
+/// An application that connects by itself is told of the end by its queue pair.
 struct Nobody;
 
 impl LinkWatcher for Nobody {

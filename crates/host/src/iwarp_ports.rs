@@ -41,7 +41,7 @@ const BACKLOG: usize = 256;
 const ACCEPT_BATCH: usize = 64;
 /// Streams that have not sent their Request, or are too early. One more closes the oldest.
 const EARLY_MAX: usize = 256;
-/// How long a stream may take to send its Request, and a Request waits for a program.
+/// How long a stream may take to send its Request, and a Request waits for an application.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A number that leads to a queue pair; free again when it is dropped.

@@ -11,8 +11,8 @@ use weft_rnic::wire::shuttle::hello::{placement, protection};
 
 use crate::host::Host;
 
-/// Bytes of a datagram between programs of one machine. Two of them make one bundle, which costs
-/// the kernel one packet.
+/// Bytes of a datagram between applications of one machine. Two of them make one bundle, which
+/// costs the kernel one packet.
 const LOCAL_DATAGRAM: u16 = 32_000;
 /// Connections of which nothing is asked last for so long although nothing is heard of the peer:
 /// its process may be stopped, its host suspended, the path down.

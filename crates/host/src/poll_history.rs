@@ -18,7 +18,7 @@ const DEFERRED_BACKOFF_MAX: Duration = Duration::from_millis(200);
 pub(crate) struct PollHistory {
     /// The last empty poll of any completion queue of the process.
     last: Option<Instant>,
-    /// From leases: a program that polls memory after it polled a completion queue leaves what
+    /// From leases: an application that polls memory after it polled a completion queue leaves what
     /// arrives unseen while it has the lease.
     pub lease_backoff: Backoff,
     /// From having acknowledgements wait for its next call: it stays away after a completion.

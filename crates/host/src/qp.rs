@@ -36,8 +36,8 @@ use crate::xrcd::HostXrcd;
 const LOCAL_RTT_US: u32 = 1000;
 
 /// How long a message waits for a receive to be posted. iWARP knows no "receiver not ready", but
-/// programs that were written for InfiniBand count on it. Not longer: a peer that disconnects is
-/// not heard either until its last message is read.
+/// applications that were written for InfiniBand count on it. Not longer: a peer that disconnects
+/// is not heard either until its last message is read.
 const RNR_TIMER_NS: u64 = 1_000_000_000;
 
 /// What a queue pair is made of.
@@ -75,7 +75,7 @@ pub struct HostQp {
     port: Option<Arc<UdpPort>>,
     /// The same for an RNIC's.
     number: Option<Number>,
-    /// Its way to the peer that the program named.
+    /// Its path to the peer that the application named.
     iwarp: Mutex<Option<Arc<IwarpConnect>>>,
     /// The groups whose datagrams come to it, and its places for them.
     pub(crate) groups: Mutex<Vec<(IpAddr, Arc<ConnSlot>)>>,
@@ -92,7 +92,7 @@ impl HostQp {
         let (send_cq, recv_cq) = (init.send_cq, init.recv_cq);
         let inner = Init {
             kind: init.kind,
-            // An RNIC has nothing that a program could set before the connection is made.
+            // An RNIC has nothing that an application could set before the connection is made.
             start: match personality {
                 DeviceKind::Iwarp => QpState::Init,
                 DeviceKind::Roce => QpState::Reset,
@@ -325,7 +325,7 @@ impl Drop for HostQp {
     }
 }
 
-/// What the program of a queue pair over TCP was written for.
+/// What the application of a queue pair over TCP was written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletionRule {
     /// Requests complete when TCP has them, and the end of the stream is the queue pair's.

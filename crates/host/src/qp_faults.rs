@@ -2,7 +2,7 @@
 //!
 //! The request that a fault is for, and all behind it, are held back in the send queue; once
 //! everything before it is complete its turn has come, and it fails, or waits as it would for a
-//! receiver that is not ready. So the program sees as many requests succeed as the plan says.
+//! receiver that is not ready. So the application sees as many requests succeed as the plan says.
 //!
 //! Order: [`QpFaultInjector::post`] for each request, [`QpFaultInjector::act`] after each step of
 //! the connection. Lock order: driver, fault injector, send queue.
@@ -77,7 +77,7 @@ impl Planned {
 
     /// Whether it is time, for a fault of the whole queue pair; else when it may be.
     fn is_due(&self, qp: &Qp, faults: &Faults, now: Instant) -> (bool, Option<Instant>) {
-        // Until then the program still walks it through its states.
+        // Until then the application still walks it through its states.
         let ready = matches!(qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
         match (self.kind, self.when) {
             _ if self.spent => (false, None),

@@ -28,7 +28,7 @@ use crate::host::Host;
 use crate::link;
 use crate::qp::HostQp;
 
-/// What the program said about the peer on the way to RTR.
+/// What the application said about the peer on the way to RTR.
 #[derive(Clone, Copy, Debug)]
 pub struct RocePeer {
     /// This side's address.
@@ -44,7 +44,7 @@ pub struct RocePeer {
     pub max_dest_rd_atomic: u8,
 }
 
-/// What the program said about its own requests on the way to RTS.
+/// What the application said about its own requests on the way to RTS.
 #[derive(Clone, Copy, Debug)]
 pub struct Requester {
     /// Reads and Atomics that this side keeps outstanding.
@@ -128,7 +128,7 @@ impl RoceConnect {
 
     fn binding(&self, route: Route) -> Binding {
         let mut config = link::config(&self.host, &route);
-        // Until RTS nothing is known of the program's own requests.
+        // Until RTS nothing is known of the application's own requests.
         config.ord = u16::MAX;
         config.ird = self.peer.max_dest_rd_atomic.into();
         config.handshake_ns = u64::MAX / 4;

@@ -1,4 +1,4 @@
-//! Domains of extended reliable connections, and the files by which programs name them.
+//! Domains of extended reliable connections, and the files by which applications name them.
 //!
 //! The receiving queue pairs of a domain complete nothing of their own, so who polls where one of
 //! its queues completes makes progress on all of them.

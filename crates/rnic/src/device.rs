@@ -129,7 +129,7 @@ impl NumberPool {
         let mut taken = self.free()?;
         loop {
             let number = entropy() & 0x00ff_ffff;
-            // 0 and 1 are special to InfiniBand programs.
+            // 0 and 1 are special to InfiniBand applications.
             if number > 1 && taken.insert(number) {
                 return Ok(number);
             }

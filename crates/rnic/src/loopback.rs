@@ -42,7 +42,7 @@ impl LoopbackQp {
         Self { qp, rdmap, ird, placed: 0, segment: None, octets, held: false, told: false }
     }
 
-    /// Says how many Reads and Atomics the program wants outstanding.
+    /// Says how many Reads and Atomics the application wants outstanding.
     pub fn set_ord(&mut self, ord: u16) {
         self.rdmap.set_ord(ord.min(self.ird));
     }

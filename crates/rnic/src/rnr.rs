@@ -17,8 +17,8 @@ use weft_verbs::QpAttr;
 
 /// A peer on this network is given at least this long: its process may wait for a processor.
 const LOCAL_NS: u64 = 2_000_000_000;
-/// One on a long path, or one that has never answered: programs choose their timeouts for a machine
-/// room, and long paths have outages.
+/// One on a long path, or one that has never answered: applications choose their timeouts for a
+/// machine room, and long paths have outages.
 const FAR_NS: u64 = 10_000_000_000;
 /// A shorter round trip is a local network.
 const LOCAL_RTT_NS: u64 = 1_000_000;
@@ -49,7 +49,7 @@ impl RetryLimits {
     }
 
     /// The time in nanoseconds after which a request fails whose peer has said that it is gone.
-    /// It would have been repeated until then, and programs count on that: one that has enough
+    /// It would have been repeated until then, and applications count on that: one that has enough
     /// completions ends while requests of its peer are under way that neither needs any more.
     pub fn grace_ns(&self) -> u64 {
         match self.timeout_exp {

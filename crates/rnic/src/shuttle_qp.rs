@@ -56,7 +56,7 @@ pub struct ShuttleQp {
     events: VecDeque<ConnEvent>,
     /// What the peer said when it refused.
     refused: Vec<u8>,
-    /// Reads and Atomics that the program wants outstanding, and that the peer serves.
+    /// Reads and Atomics that the application wants outstanding, and that the peer serves.
     ord: u16,
     ord_max: u16,
     /// How the connection ended.
@@ -224,7 +224,7 @@ impl ShuttleQp {
         self.rdmap.stats()
     }
 
-    /// Says how many Reads and Atomics the program wants outstanding, where it says so late.
+    /// Says how many Reads and Atomics the application wants outstanding, where it says so late.
     pub fn set_ord(&mut self, ord: u16) {
         self.ord = ord;
         self.rdmap.set_ord(ord.min(self.ord_max));

@@ -1,5 +1,5 @@
 //! Requests that are under way when the peer closes over Shuttle fail as late as repetitions would
-//! have: a program whose own completions all came may not notice.
+//! have: an application whose own completions all came may not notice.
 #![allow(dead_code)]
 
 mod common;

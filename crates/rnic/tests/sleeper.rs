@@ -1,5 +1,5 @@
-//! A program that sleeps until its sends complete is roused by what the peer writes in reply to
-//! them, although verbs have no completion for it.
+//! An application that sleeps until its sends complete is roused by what the peer writes in reply
+//! to them, although verbs have no completion for it.
 
 mod common;
 

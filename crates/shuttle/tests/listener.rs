@@ -77,7 +77,7 @@ fn a_request_that_comes_again_gets_the_same_answer() {
     world.accepts = false;
     let key = world.ask();
     world.run_for(4000 * MS);
-    // It came several times, and the program was asked once.
+    // It came several times, and the application was asked once.
     assert!(kinds(&world, HelloKind::Request).len() >= 4);
     assert_eq!((world.sites[1].asked.len(), world.sites[1].endpoint.half_open()), (1, 1));
     world.network.down = true;

@@ -53,7 +53,7 @@ struct Run {
     paths: u16,
     /// Receives posted for each stream of each host, where they count.
     receives: Option<[[u32; STREAMS as usize]; 2]>,
-    /// Whether programs say that messages wait for receives.
+    /// Whether applications say that messages wait for receives.
     tells: bool,
     corrupts: bool,
 }
@@ -227,7 +227,7 @@ impl Run {
         self.tell_credits();
     }
 
-    /// Half of the programs tell their peers which message waits for a receive; the others'
+    /// Half of the applications tell their peers which message waits for a receive; the others'
     /// messages wait where they arrive.
     fn tell_credits(&mut self) {
         if !self.tells {

@@ -1,4 +1,4 @@
-//! What is registered with a device: memory of the program or the device, windows, and nothing.
+//! What is registered with a device: memory of the application or the device, windows, and nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use weft_verbs::{Access, Misuse, Pd, Sge};
 
 use super::Context;
 
-/// What a program is about to do with memory that is registered on demand.
+/// What an application is about to do with memory that is registered on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Read it: bring it in.

@@ -1,8 +1,8 @@
-//! What a program changes about its queue pair, and the states that it walks it through.
+//! What an application changes about its queue pair, and the states that it walks it through.
 //!
-//! An RNIC's queue pair is connected by the connection manager or, where the program names the
-//! peer, finds it by itself; otherwise a program may only reset it, or let it fail or drain. A
-//! channel adapter's is connected by the program, in the steps and with the attributes that
+//! An RNIC's queue pair is connected by the connection manager or, where the application names the
+//! peer, finds it by itself; otherwise an application may only reset it, or let it fail or drain. A
+//! channel adapter's is connected by the application, in the steps and with the attributes that
 //! InfiniBand prescribes.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl HostQp {
     }
 
     /// Changes the state of an RNIC's queue pair. RTR and RTS need a connection, which the
-    /// connection manager makes, or a peer that the program names.
+    /// connection manager makes, or a peer that the application names.
     fn enter(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
         use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd, Sqe};
         let named = mask.contains(QpAttrMask::AV | QpAttrMask::DEST_QPN) && attr.path.is_global;
@@ -89,7 +89,7 @@ impl HostQp {
         self.inner.fail(None);
     }
 
-    /// An RNIC's queue pair looks for the peer that the program named.
+    /// An RNIC's queue pair looks for the peer that the application named.
     fn set_out(&self, peer: RocePeer) -> Result<(), Misuse> {
         let Some(number) = &self.number else {
             return Err(Misuse::Unsupported("queue pairs without a number"));

@@ -73,7 +73,7 @@ pub(super) fn crc32c(crc: Crc32c, piece: MemoryPiece) -> Option<Crc32c> {
     let cover = || {
         #[allow(clippy::disallowed_methods)]
         // SAFETY: the caller checked `piece` against a region under the table's lock. The slice
-        // lives for this one read; a program that changes the memory meanwhile sends a wrong
+        // lives for this one read; an application that changes the memory meanwhile sends a wrong
         // checksum, as it would with an adapter that reads by DMA.
         let bytes =
             unsafe { std::slice::from_raw_parts(piece.addr as *const u8, piece.len as usize) };

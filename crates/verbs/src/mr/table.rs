@@ -105,7 +105,7 @@ impl RegionTable {
         let mut regions = self.lock();
         loop {
             let key = entropy();
-            // Small keys are common in faulty programs; none is ever valid.
+            // Small keys are common in faulty applications; none is ever valid.
             if key >= LEAST_KEY && !regions.0.contains_key(&index(key)) {
                 regions.0.insert(index(key), make(key));
                 return key;

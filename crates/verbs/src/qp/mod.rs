@@ -436,10 +436,10 @@ impl Qp {
 
     /// Tells that the peer has written into memory of this side, of which verbs have no completion.
     ///
-    /// A program may sleep until its sends complete and only then look for what the peer wrote in
-    /// reply to them, a credit for more. An adapter of hardware completes a send when the peer has
-    /// it, about when the reply comes; here it completes earlier, and the program would have
-    /// slept over the reply. So it has an event more, and at most one for each request: who is
+    /// An application may sleep until its sends complete and only then look for what the peer wrote
+    /// in reply to them, a credit for more. An adapter of hardware completes a send when the peer
+    /// has it, about when the reply comes; here it completes earlier, and the application would
+    /// have slept over the reply. So it has an event more, and at most one for each request: who is
     /// written to and posts nothing sleeps on.
     pub fn written(&self) {
         if self.send_cq.is_armed() {
@@ -455,8 +455,8 @@ impl Qp {
     }
 
     /// Takes its completions back; until [`Qp::reset`] or [`Qp::retire`], which is to follow, it
-    /// adds none and raises no event. So destroying it flushes nothing that a program could see
-    /// (ibv_destroy_qp(3) removes the completions of its queue pair).
+    /// adds none and raises no event. So destroying it flushes nothing that an application could
+    /// see (ibv_destroy_qp(3) removes the completions of its queue pair).
     pub fn mute(&self) {
         self.muted.store(true, Ordering::Release);
         self.send_cq.mute_qp(self.num);
