@@ -1,7 +1,7 @@
 //! Datagrams that are not of a connection, and segments that were there before, are counted and
 //! change nothing.
 //!
-//! Rules of `docs/shuttle.md`: S-5, S-13, S-19.
+//! Rules of `docs/shuttle.md`: S-5, S-13, S-19, S-80.
 
 mod support;
 
@@ -49,6 +49,17 @@ fn what_is_not_of_this_connection_is_counted_as_foreign() {
     pair.connection(1).handle_unreachable(now_ns);
     give(&mut pair, 1, &data(cid, 0));
     assert_eq!(foreign(&mut pair, 1), 5, "it has ended");
+}
+
+/// S-80.
+#[test]
+fn data_without_its_checksum_is_foreign() {
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &Link::default(), 1);
+    pair.open();
+    pair.run_for(1000 * MS);
+    let cid = pair.connection(1).cid();
+    give(&mut pair, 1, &data(cid, 0));
+    assert_eq!(foreign(&mut pair, 1), 1);
 }
 
 #[test]
