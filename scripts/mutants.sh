@@ -6,7 +6,8 @@
 #     scripts/mutants.sh CRATE [arguments of cargo-mutants]
 #     scripts/mutants.sh diff BASE            the changes since BASE, in whichever of these crates
 #
-# Random runs are few (WEFT_RUNS, PROPTEST_CASES): what a change breaks, breaks soon.
+# Random runs are few (WEFT_RUNS, PROPTEST_CASES): what a change breaks, breaks soon. The code is
+# optimised a little: shuttle's tests run 18 times as fast for a build that is hardly slower.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,7 @@ fi
 export WEFT_RUNS=${WEFT_RUNS:-8}
 export PROPTEST_CASES=${PROPTEST_CASES:-64}
 export CARGO_PROFILE_DEV_DEBUG=0
+export CARGO_PROFILE_DEV_OPT_LEVEL=1
 out=${CARGO_TARGET_DIR:-target}/mutants
 mkdir -p "$out"
 
