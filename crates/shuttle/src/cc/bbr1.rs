@@ -368,8 +368,9 @@ mod tests {
             path.round(rate_bps, false);
             assert_eq!(path.gain(), 289);
         }
-        for app_limited in [false, true, true, true, false] {
-            path.round(RATE_BPS, app_limited);
+        // Less than a quarter more is no growth.
+        for (percent, app_limited) in (101..).zip([false, true, true, true, false]) {
+            path.round(RATE_BPS / 100 * percent, app_limited);
             assert_eq!(path.gain(), 289);
         }
         path.round(RATE_BPS, false);
