@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use weft_shuttle::{AddressPair, Key, Opener, SEALED_OVERHEAD};
 use weft_wire::datagram::SealedHeader;
 
-/// The key of what [`letters`] opens.
+/// The key of what [`sealed_datagrams`] opens.
 pub const KEY: [u8; 32] = [7; 32];
 
 /// `data` as the content of a key file: what is a key comes back from its text.
@@ -25,7 +25,7 @@ pub fn ends() -> AddressPair {
 }
 
 /// `data` as datagrams, each after its length in two octets: each opens once at most.
-pub fn letters(mut data: &[u8]) {
+pub fn sealed_datagrams(mut data: &[u8]) {
     let mut opener = Opener::new(&Key::new(KEY), NOW_NS, false);
     let mut opened = BTreeSet::new();
     while let Some((len, rest)) = data.split_first_chunk() {

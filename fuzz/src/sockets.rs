@@ -1,6 +1,6 @@
-//! Any text as the rules of sockets, and any octets as the name of one or as what a visitor of a
-//! desk sends: no panic, rules say the same each by itself, a name that is one is written as it was
-//! read, and no descriptor that has come is lost sight of.
+//! Any text as the rules of sockets, and any bytes as the name of one or as what a client of the
+//! handoff sends: no panic, rules say the same each by itself, a name that is one is written as it
+//! was read, and no descriptor that has come is lost sight of.
 
 use std::net::SocketAddr;
 
@@ -37,9 +37,9 @@ pub fn rules(data: &[u8]) {
     }
 }
 
-/// `data` as what a visitor sends: whether the kernel has cut something off, how many octets of the
+/// `data` as what a client sends: whether the kernel has cut something off, how many bytes of the
 /// word there are, these, and control data.
-pub fn desk(data: &[u8]) {
+pub fn handoff(data: &[u8]) {
     let Some((&cut, rest)) = data.split_first() else { return };
     let Some((&octets, rest)) = rest.split_first() else { return };
     let (word, control) = rest.split_at(rest.len().min(usize::from(octets % 3)));

@@ -312,7 +312,7 @@ impl Secrecy {
 
     /// What seals and opens the datagrams of a queue pair, or of its membership in a group, if
     /// there is a key.
-    pub fn letters(&self, group: bool) -> Option<(Sealer, Opener)> {
+    pub fn sealed_datagrams(&self, group: bool) -> Option<(Sealer, Opener)> {
         let Keys::Shared(key) = &self.keys else { return None };
         let salt = u64::from_ne_bytes(random::random_octets());
         let now_ns = clock::time_of_day_ns();

@@ -32,7 +32,7 @@ fn sealed(cipher: Cipher) -> Vec<u8> {
 }
 
 #[test]
-fn letters() {
+fn sealed_datagrams() {
     let seeds = [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305].map(sealed);
-    mutate::smoke("letters", &seeds, 3000, bodies::letters);
+    mutate::smoke("sealed_datagrams", &seeds, 3000, bodies::sealed_datagrams);
 }

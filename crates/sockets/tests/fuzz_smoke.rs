@@ -18,7 +18,7 @@ fn rules() {
 }
 
 #[test]
-fn desk() {
+fn handoff() {
     // Nothing was cut off, and the word has one byte, which is the right one.
     let start = [0, 1, 0];
     let rights = [libc::SOL_SOCKET.to_ne_bytes(), libc::SCM_RIGHTS.to_ne_bytes()].concat();
@@ -29,7 +29,7 @@ fn desk() {
     let two = [&start[..], &message(&[7]), &[0; 4], &message(&[8])].concat();
     let one = |fds: &[i32]| [&start[..], &message(fds)].concat();
     let seeds = [start.to_vec(), one(&[]), one(&[7]), one(&[7, 8, 9]), two];
-    mutate::smoke("desk", &seeds, 20_000, bodies::desk);
+    mutate::smoke("handoff", &seeds, 20_000, bodies::handoff);
 }
 
 #[test]

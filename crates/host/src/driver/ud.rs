@@ -54,7 +54,7 @@ pub(super) fn open(
     let config = UdConfig {
         port: port.number(),
         group,
-        seals: secrecy.letters(group.is_some()),
+        seals: secrecy.sealed_datagrams(group.is_some()),
         protection: secrecy.protection(),
         policy: Box::new(HostPolicy { host: Arc::clone(host), groups_limited }),
         screened: !secrecy.is_clear_text_kept() || port.screen(),
