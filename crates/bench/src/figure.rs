@@ -5,9 +5,8 @@
 //! from half a run, a whole one, or two that are compared.
 
 use serde::{Deserialize, Serialize};
-use weft_chart::range;
 
-use crate::reading::{ReadingUnit, Readings, Series, median};
+use crate::reading::{PairedRatio, ReadingUnit, Readings, Series};
 
 /// A figure.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -120,15 +119,19 @@ pub enum Bound {
     Least(f64),
 }
 
-/// A ratio over the rounds of a run, pair by pair.
+/// What came of a claim.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ratio {
-    /// Median.
-    pub median: f64,
-    /// Minimum and maximum.
-    pub range: (f64, f64),
-    /// Whether the median is within the bound.
+pub struct ClaimRatio {
+    /// The ratio that the claim is about.
+    pub paired: PairedRatio,
+    /// Whether its median is within the bound.
     pub holds: bool,
+    /// Minimum and maximum of the denominator.
+    pub reference_range: (f64, f64),
+    /// Unit of the denominator.
+    pub reference_unit: ReadingUnit,
+    /// As [`Series::speed_change`] of the denominator.
+    pub speed_change: Option<f64>,
 }
 
 impl Bound {
@@ -150,16 +153,16 @@ impl Bound {
 
 impl Claim {
     /// What came of it; nothing where no round has both numbers.
-    pub fn ratio(&self, readings: &Readings) -> Option<Ratio> {
+    pub fn ratio(&self, readings: &Readings) -> Option<ClaimRatio> {
         let (over, under) = (readings.get(&self.over)?, readings.get(&self.under)?);
-        let pair = |(round, value): &(usize, f64)| Some(value / under.of_round(*round)?);
-        let ratios: Vec<f64> = over.values.iter().filter_map(pair).collect();
-        if ratios.is_empty() {
-            return None;
-        }
-        let range = range(ratios.iter().copied());
-        let median = median(ratios);
-        Some(Ratio { median, range, holds: self.bound.holds(median) })
+        let paired = over.ratio_to(under)?;
+        Some(ClaimRatio {
+            paired,
+            holds: self.bound.holds(paired.median),
+            reference_range: under.range(),
+            reference_unit: under.unit,
+            speed_change: under.speed_change(),
+        })
     }
 }
 
@@ -229,7 +232,9 @@ mod tests {
             otherwise: String::new(),
         };
         let ratio = claim(Bound::Most(1.0)).ratio(&readings).unwrap();
-        assert_eq!(ratio, Ratio { median: 1.0, range: (0.5, 3.0), holds: true });
+        assert_eq!(ratio.paired, PairedRatio { median: 1.0, range: (0.5, 3.0) });
+        assert!(ratio.holds && ratio.reference_range == (2.0, 10.0));
+        assert_eq!(ratio.speed_change, Some(5.0));
         assert!(!claim(Bound::Least(1.1)).ratio(&readings).unwrap().holds);
         let height = |relation| {
             let point =
@@ -240,6 +245,6 @@ mod tests {
         assert_eq!(height(Relation::Lack("under".into())), Some(0.0));
         assert_eq!(height(Relation::Lack("nobody".into())), None);
         let missing = Claim { under: "nobody".into(), ..claim(Bound::Most(1.0)) };
-        assert_eq!(missing.ratio(&readings), None);
+        assert!(missing.ratio(&readings).is_none());
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::lab::BenchLab;
 use crate::probes::{BenchProbe, api, floor, iperf, libfabric, perftest, sockperf, ucx};
 use crate::rounds::{self, BenchResults};
-use crate::rows::{ROWS, RowResult, series};
+use crate::rows::{self, RowResult, series};
 use crate::{machine, sys, table};
 
 /// The options of the LAN benchmark.
@@ -91,10 +91,14 @@ fn probes() -> Vec<Box<dyn BenchProbe>> {
     ]
 }
 
+/// How the rows are to be read.
+const RATIOS: &str = "A ratio is of the two numbers of one round; shown are the median of \
+                      these and their range, and the reference's own range.";
+
 fn markdown(results: &BenchResults) -> String {
     let outcomes = outcomes(results);
     let table = if outcomes.is_empty() { String::new() } else { table::outcomes(&outcomes) };
-    let head = results.head("A ratio is of medians; its range is over the rounds.");
+    let head = results.head(RATIOS);
     let series = table::series(&results.readings);
     format!("{head}\n{table}\n{series}{}", results.gaps())
 }
@@ -106,7 +110,7 @@ fn json(results: &BenchResults) -> Result<String> {
 }
 
 fn outcomes(results: &BenchResults) -> Vec<RowResult> {
-    ROWS.iter().filter_map(|row| row.evaluate(&results.readings)).collect()
+    rows::rows().filter_map(|row| row.evaluate(&results.readings)).collect()
 }
 
 #[cfg(test)]

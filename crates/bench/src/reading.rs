@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use weft_chart::range;
+use weft_chart::{number, range};
 
 /// Quantity and unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,10 +93,48 @@ impl Series {
         range(self.values.iter().map(|(_, value)| *value))
     }
 
+    /// Ratio to `reference`, of the two numbers of each round; none if no round has both.
+    pub fn ratio_to(&self, reference: &Self) -> Option<PairedRatio> {
+        let pair = |(round, value): &(usize, f64)| Some(value / reference.of_round(*round)?);
+        let ratios: Vec<f64> = self.values.iter().filter_map(pair).collect();
+        let range = range(ratios.iter().copied());
+        (!ratios.is_empty()).then(|| PairedRatio { median: median(ratios), range })
+    }
+
+    /// Sum of two series, of the rounds that both have.
+    pub fn plus(&self, other: &Self) -> Self {
+        let sum = |(round, value): &(usize, f64)| Some((*round, value + other.of_round(*round)?));
+        Self { unit: self.unit, values: self.values.iter().filter_map(sum).collect() }
+    }
+
+    /// Greatest number of a round by the least, where the machine was too unsteady for medians of
+    /// several series to compare.
+    pub fn speed_change(&self) -> Option<f64> {
+        let (low, high) = self.range();
+        Some(high / low).filter(|change| change.is_finite() && *change > STEADY)
+    }
+
     /// The number of one round.
     pub fn of_round(&self, round: usize) -> Option<f64> {
         self.values.iter().find(|(of, _)| *of == round).map(|(_, value)| *value)
     }
+}
+
+/// Ratio of two series that were measured in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PairedRatio {
+    /// Median of the ratios of the rounds.
+    pub median: f64,
+    /// Minimum and maximum of the ratios of the rounds.
+    pub range: (f64, f64),
+}
+
+/// Largest ratio of two rounds of a reference that counts as one speed of the machine.
+const STEADY: f64 = 1.5;
+
+/// Says that a reference's rounds differ by `change`, which is a ratio.
+pub fn speed_sentence(change: f64) -> String {
+    format!("the machine changed speed by {}", number(change))
 }
 
 /// All series of a run, by name.
@@ -130,6 +168,27 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(Vec::new()).is_nan());
+    }
+
+    fn series(values: &[(usize, f64)]) -> Series {
+        Series { unit: ReadingUnit::Microseconds, values: values.to_vec() }
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let over = series(&[(0, 1.0), (1, 30.0), (2, 4.0), (3, 900.0)]);
+        let under = series(&[(0, 2.0), (1, 10.0), (2, 4.0), (4, 1.0)]);
+        let ratio = PairedRatio { median: 1.0, range: (0.5, 3.0) };
+        assert_eq!(over.ratio_to(&under), Some(ratio));
+        assert_eq!(over.plus(&under).values, [(0, 3.0), (1, 40.0), (2, 8.0)]);
+        assert_eq!(over.ratio_to(&series(&[(7, 1.0)])), None);
+    }
+
+    #[test]
+    fn a_machine_that_changes_speed_is_told_of() {
+        assert_eq!(series(&[(0, 10.0), (1, 15.0), (2, 12.0)]).speed_change(), None);
+        let change = series(&[(0, 10.0), (1, 18.0)]).speed_change().unwrap();
+        assert_eq!(speed_sentence(change), "the machine changed speed by 1.80");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use weft_chart::{markdown, number};
 
-use crate::figure::{Claim, Figure};
+use crate::figure::{Claim, ClaimRatio, Figure};
 use crate::journal::{Journal, JournalHead};
-use crate::reading::Readings;
+use crate::reading::{Readings, speed_sentence};
 
 /// All of it, in Markdown.
 pub fn text(journal: &Journal) -> String {
@@ -76,13 +76,27 @@ pub fn verdict(claim: &Claim, readings: &Readings) -> ClaimVerdict {
     let Some(ratio) = claim.ratio(readings) else {
         return ClaimVerdict { holds: None, sentence: format!("Not measured: {text}.") };
     };
-    let ((low, high), bound) = (ratio.range, bound.words());
-    let [median, low, high] = [ratio.median, low, high].map(number);
-    let found = format!("{median} ({low} to {high}), where {bound} was expected");
     let why = if ratio.holds || otherwise.is_empty() { "" } else { otherwise };
     let seen = if ratio.holds { "Reproduced" } else { "Not reproduced" };
+    let found = found(&ratio, &bound.words());
     let sentence = format!("{seen}: {text}: {found}. {why}").trim_end().to_owned();
     ClaimVerdict { holds: Some(ratio.holds), sentence }
+}
+
+/// The ratio with its range, the reference's own range, and whether the machine was steady.
+fn found(ratio: &ClaimRatio, bound: &str) -> String {
+    let ((low, high), (least, most)) = (ratio.paired.range, ratio.reference_range);
+    let [median, low, high, least, most] =
+        [ratio.paired.median, low, high, least, most].map(number);
+    let unit = ratio.reference_unit.label();
+    let mut found = format!(
+        "{median} ({low} to {high}), where {bound} was expected; the reference {least} to {most} \
+         {unit}"
+    );
+    if let Some(change) = ratio.speed_change {
+        found += &format!(", {}", speed_sentence(change));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -137,7 +151,19 @@ mod tests {
         let verdict = verdict(&figure.claims[0], &readings);
         assert_eq!(verdict.holds, Some(false));
         let sentence = "Not reproduced: A is half of B: 0.750 (0.750 to 0.750), where at most 0.5 \
-                        was expected. Because.";
+                        was expected; the reference 8.00 to 8.00 us. Because.";
         assert_eq!(verdict.sentence, sentence);
+    }
+
+    #[test]
+    fn a_reference_that_changes_speed_is_told_of() {
+        let mut readings = Readings::new();
+        for (round, a, b) in [(0, 1.0, 4.0), (1, 4.0, 16.0)] {
+            let of = |name: &str, value| ProbeReading::new(name, ReadingUnit::Microseconds, value);
+            record(&mut readings, round, vec![of("a 1", a), of("b 1", b)]);
+        }
+        let sentence = verdict(&figure().claims[0], &readings).sentence;
+        let end = "the reference 4.00 to 16.0 us, the machine changed speed by 4.00.";
+        assert!(sentence.starts_with("Reproduced") && sentence.ends_with(end), "{sentence}");
     }
 }
