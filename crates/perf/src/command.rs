@@ -173,6 +173,10 @@ const IWARP_DEVICE: &str = "weft_iw0";
 
 const SECTIONS: &str = "\
 EXAMPLES
+    Does it work here? Both ends on one host, for two seconds:
+        weft perf server -1 &
+        weft perf 127.0.0.1 -t 2
+
     What is there between two hosts?
         weft perf server                        (on 192.0.2.1)
         weft perf 192.0.2.1
@@ -184,7 +188,7 @@ EXAMPLES
         weft perf 192.0.2.1 --latency
         weft perf 192.0.2.1 --latency --op read -s 4K -n 10000
 
-    All sizes, for a program:
+    All sizes, for a script:
         weft perf 192.0.2.1 --all --json
 
     Over a long path, on one machine:
@@ -197,8 +201,8 @@ EXAMPLES
 WHAT IS SAID
     Rates count what was delivered, until the last of it was. `up` is what the client begins, `down`
     what the server does. A latency of Sends and Writes is half of a round trip, that of Reads and
-    Atomics a whole one. CPU is processor time, of the whole process on each side; a side that asks
-    over and over uses all of its processor, --events does not.
+    Atomics a whole one. CPU is processor time, of the whole process on each side; a side that polls
+    uses all of its CPU, with --events it does not.
 
 BETWEEN HOSTS
     weft0 encrypts, and both sides need the same key: --key FILE, or WEFT_KEY; `weft key new` makes
