@@ -1,6 +1,8 @@
 /* Two ranks of MPI, for what MPI adds and for what computing takes from it.
  *
  *   mpi SECONDS stream OCTETS    messages from the second rank to the first: {"gbps": ...}
+ *   mpi SECONDS pingpong OCTETS  messages to and fro, by halves of a round trip: {"us": their mean,
+ *                                "p50": their median}
  *   mpi SECONDS comb PERCENT     the same in messages of 100 KB, while the first rank computes for
  *                                that share of each period and calls nothing: {"gbps": ...} */
 
@@ -9,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 16, COMB_OCTETS = 100 * 1024 };
+#include "trips.h"
+
+enum { WINDOW = 16, COMB_OCTETS = 100 * 1024, WARM_UP = 100 };
 
 static const double PERIOD_S = 0.004;
 
@@ -54,17 +58,49 @@ static double stream(int bytes, double work, double seconds) {
     return total * 8 / (MPI_Wtime() - began) / 1e9;
 }
 
+static void trade(char *message, int bytes) {
+    if (rank == 0)
+        MPI_Send(message, bytes, MPI_BYTE, 1, 2, MPI_COMM_WORLD);
+    MPI_Recv(message, bytes, MPI_BYTE, !rank, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rank == 1)
+        MPI_Send(message, bytes, MPI_BYTE, 0, 2, MPI_COMM_WORLD);
+}
+
+/* The first rank says in the first byte which message is the last one. */
+static void pingpong(char *message, int bytes, double seconds) {
+    struct trips trips = {0};
+    for (int i = 0; i < WARM_UP; i++)
+        trade(message, bytes);
+    double began = MPI_Wtime(), before = began;
+    for (int last = 0; !last;) {
+        if (rank == 0)
+            message[0] = before - began > seconds;
+        trade(message, bytes);
+        last = message[0];
+        double now = MPI_Wtime();
+        add_trip(&trips, (now - before) * 1e6);
+        before = now;
+    }
+    if (rank == 0)
+        print_trips(&trips);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (argc != 4) {
-        fprintf(stderr, "usage: mpi SECONDS stream|comb NUMBER\n");
+        fprintf(stderr, "usage: mpi SECONDS stream|pingpong|comb NUMBER\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     int comb = strcmp(argv[2], "comb") == 0, number = atoi(argv[3]);
     int bytes = comb ? COMB_OCTETS : number;
     for (int slot = 0; slot < WINDOW; slot++)
         memory[slot] = calloc(1, bytes);
+    if (strcmp(argv[2], "pingpong") == 0) {
+        pingpong(memory[0], bytes, atof(argv[1]));
+        MPI_Finalize();
+        return 0;
+    }
     double work = comb ? number / 100.0 : 0, seconds = atof(argv[1]);
     stream(bytes, work, seconds / 10);
     double gbps = stream(bytes, work, seconds);

@@ -2,11 +2,12 @@
  *
  *   pattern listen|connect ADDRESS PORT SECONDS pingpong|stream|both OCTETS
  *
- * pingpong: Sends to and fro, completions polled: {"us": half of a round trip}.
+ * pingpong: Sends to and fro, completions polled: {"us": half of a round trip, "p50": its median}.
  * stream:   RDMA Writes one way: {"gbps": ..., "bytes": ...}, until the other side has them all.
  * both:     the same both ways at once, the sum of both. */
 
 #include "peer.h"
+#include "trips.h"
 
 enum { EACH = 16, WINDOW = 128, WARM_UP = 100 };
 
@@ -44,14 +45,18 @@ static void pingpong(struct peer *p, size_t bytes) {
         send_message(p, bytes, 0, round);
         take_message(p);
     }
-    long before = round;
-    for (began = now_s(); !last; round++) {
+    struct trips trips = {0};
+    double before = now_s();
+    for (began = before; !last; round++) {
         last = elapsed > p->seconds;
         send_message(p, bytes, last, round);
         take_message(p);
-        elapsed = now_s() - began;
+        double now = now_s();
+        add_trip(&trips, (now - before) * 1e6);
+        before = now;
+        elapsed = now - began;
     }
-    printf("{\"us\": %.4f}\n", elapsed * 1e6 / (round - before) / 2);
+    print_trips(&trips);
 }
 
 /* Writes for `seconds`; how many bytes are complete then, which is all. */

@@ -2,7 +2,6 @@
 
 mod measure;
 
-use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::{compare, cost, demo, floors, lan, report, sys, wan};
@@ -31,9 +30,12 @@ enum BenchCommand {
     /// The page stands alone: no network, no script. Each figure has what the paper published, what
     /// is measured here in its place, what of it came out again, and all its numbers in a table.
     Report(report::ReportArgs),
-    /// Verified RDMA between two processes, beside kernel TCP
+    /// Verified RDMA between two processes against kernel TCP, in a minute
+    ///
+    /// Unmodified applications move data over Weft's `weft_iw0` on this machine and take turns with
+    /// iperf3 and fio over kernel TCP. No root and no second machine is needed.
     Demo(demo::DemoArgs),
-    /// Print one of the project's own tables
+    /// Print one of the project's own tables, which have targets
     #[command(subcommand)]
     Table(TableCommand),
     /// One end of a floor probe
@@ -46,9 +48,13 @@ enum BenchCommand {
 
 #[derive(Debug, Subcommand)]
 enum TableCommand {
-    /// Every row of the LAN table
+    /// Both devices, by the network and by shared memory, against peers on one machine
+    ///
+    /// With the defaults it takes about 15 minutes; --quick takes about three.
     Lan(lan::LanArgs),
     /// Rates, delivery times and CPU time across a WAN that is made for it
+    ///
+    /// With the defaults it takes about two hours; --quick takes five minutes.
     Wan(wan::WanArgs),
 }
 
@@ -57,6 +63,9 @@ const INTERRUPTED: u8 = 130;
 
 const SECTIONS: &str = "\
 EXAMPLES
+    Whether it works here, in a minute:
+        weft bench demo
+
     What is there to measure, and what does this machine lack?
         weft bench --list
 
@@ -72,9 +81,9 @@ EXAMPLES
         weft bench latency --out after.jsonl
         weft bench compare before.jsonl after.jsonl
 
-    Whether it works here, in a minute; the project's own tables:
-        weft bench demo
+    The project's own table of one machine: a look, then all of it (15 minutes):
         weft bench table lan --quick
+        weft bench table lan
 
     A page to look at:
         weft bench report results.jsonl -o report.html --png figures
@@ -89,6 +98,13 @@ EXIT STATUS
     1    a measurement failed, or the arguments do not fit the machine
     130  it was interrupted; --resume goes on with it";
 
+/// Parses the seconds of a measurement: more than none, and no more than an hour.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let longest_s = 3600.0;
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= longest_s);
+    seconds.ok_or_else(|| format!("not between 0 and {longest_s} seconds"))
+}
+
 /// Does what the arguments say; the result is the exit status.
 pub fn main(command: &BenchArgs) -> u8 {
     match run(command) {
@@ -101,7 +117,7 @@ pub fn main(command: &BenchArgs) -> u8 {
     }
 }
 
-fn run(command: &BenchArgs) -> Result<()> {
+fn run(command: &BenchArgs) -> anyhow::Result<()> {
     match &command.what {
         None => measure::run(&command.run),
         Some(BenchCommand::Compare(options)) => compare::run(options),
@@ -111,5 +127,18 @@ fn run(command: &BenchArgs) -> Result<()> {
         Some(BenchCommand::Table(TableCommand::Wan(options))) => wan::run(options),
         Some(BenchCommand::Floor(floor)) => floors::run(floor),
         Some(BenchCommand::Cost(cost)) => cost::run(cost),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_takes_a_time() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["0", "-1", "inf", "NaN", "1e9", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
     }
 }

@@ -1,15 +1,21 @@
-//! Floors: both ends of the best that plain TCP sockets can do.
+//! Floors: both ends of the best that plain sockets can do, of TCP or of AF_UNIX.
 //!
-//! A client prints one line of JSON; a server serves one client and prints nothing.
+//! A client prints one line of JSON; a server serves one client and prints nothing. The ends of a
+//! floor over AF_UNIX meet by TCP, too, so that each floor is started alike.
 
 mod both;
 mod calls;
 mod load;
+mod many;
 mod memory;
 mod pingpong;
 mod stream;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -29,6 +35,9 @@ pub struct FloorArgs {
     /// Connect there and measure.
     #[arg(long, global = true)]
     connect: Option<SocketAddr>,
+    /// An AF_UNIX stream instead of TCP.
+    #[arg(long, global = true)]
+    unix: bool,
     /// For how long to measure.
     #[arg(long, global = true, default_value_t = 2.0)]
     seconds: f64,
@@ -86,6 +95,15 @@ enum FloorKind {
         #[arg(long)]
         count: usize,
     },
+    /// Ping-pong of 64 bytes on one of many connections, which epoll polls.
+    Many {
+        /// How many connections.
+        #[arg(long)]
+        count: usize,
+        /// On all of them at once.
+        #[arg(long)]
+        all: bool,
+    },
     /// Ping-pong, one thread receiving into memory that another polls.
     Memory,
 }
@@ -95,21 +113,40 @@ const MESSAGE: usize = 64;
 
 /// Runs one end.
 pub fn run(floor: &FloorArgs) -> Result<()> {
+    let time = Duration::from_secs_f64(floor.seconds);
     match (floor.listen, floor.connect) {
         (Some(address), None) => {
+            // Before the client can connect by TCP, which is what tells it that both listen.
+            let unix = floor.unix.then(|| UnixListener::bind_addr(&meeting_place(address)?));
+            let unix = unix.transpose().context("listening at an abstract address")?;
             let listener = TcpListener::bind(address).context("listening")?;
-            let socket = prepare(listener.accept()?.0, &floor.congestion)?;
-            serve(floor.kind, &listener, socket, Duration::from_secs_f64(floor.seconds))
+            let mut socket = prepare(listener.accept()?.0, &floor.congestion)?;
+            if let Some(unix) = unix {
+                socket = as_stream(unix.accept()?.0);
+            }
+            serve(floor.kind, &listener, socket, time)
         }
         (None, Some(address)) => {
             let socket = TcpStream::connect(address).context("connecting")?;
-            let socket = prepare(socket, &floor.congestion)?;
-            let report = measure(floor.kind, socket, Duration::from_secs_f64(floor.seconds))?;
-            println!("{report}");
+            let mut socket = prepare(socket, &floor.congestion)?;
+            if floor.unix {
+                socket = as_stream(UnixStream::connect_addr(&meeting_place(address)?)?);
+            }
+            println!("{}", measure(floor.kind, socket, time)?);
             Ok(())
         }
         _ => bail!("a floor has one end: --listen or --connect"),
     }
+}
+
+/// Abstract address of AF_UNIX that belongs to an address of TCP.
+fn meeting_place(address: SocketAddr) -> std::io::Result<unix::net::SocketAddr> {
+    unix::net::SocketAddr::from_abstract_name(format!("weft-bench-{address}"))
+}
+
+/// The same stream with the type of the floors, which use nothing that only TCP has.
+fn as_stream(socket: UnixStream) -> TcpStream {
+    TcpStream::from(OwnedFd::from(socket))
 }
 
 /// A socket without delay, under `congestion` if that is allowed.
@@ -129,6 +166,7 @@ fn serve(kind: FloorKind, listener: &TcpListener, socket: TcpStream, time: Durat
         FloorKind::Overlap { .. } => pingpong::serve(socket, true, load::MESSAGE),
         FloorKind::Crowd { .. } => load::serve_crowd(listener, socket, time),
         FloorKind::Connect { count } => load::serve_connect(listener, socket, count),
+        FloorKind::Many { count, .. } => many::serve(listener, socket, count),
         FloorKind::Memory => memory::serve(socket),
     }
 }
@@ -145,6 +183,7 @@ fn measure(kind: FloorKind, socket: TcpStream, time: Duration) -> Result<Value> 
         }
         FloorKind::Crowd { bytes } => load::measure_crowd(socket, bytes),
         FloorKind::Connect { count } => load::measure_connect(socket, count),
+        FloorKind::Many { count, all } => many::measure(socket, count, all, time),
         FloorKind::Memory => memory::measure(socket, time),
     }
 }
@@ -192,9 +231,35 @@ mod tests {
         assert!(calls["calls"]["connect"].as_f64().unwrap() > 0.0, "{calls}");
         let both = both_ends(FloorKind::Stream { call: 1 << 18, bytes: None, both: true });
         assert!(both["gbps"].as_f64().unwrap() > 0.0);
+        assert!(both_ends(FloorKind::Many { count: 3, all: false })["p50"].as_f64() > Some(0.0));
+        let all = both_ends(FloorKind::Many { count: 3, all: true });
+        assert!(all["per_second"].as_f64() > Some(0.0), "{all}");
         let pingpong = |spin, bytes| FloorKind::Pingpong { spin, bytes };
         for kind in [pingpong(false, 1), pingpong(true, MESSAGE), FloorKind::Memory] {
-            assert!(both_ends(kind)["us"].as_f64().unwrap() > 0.0, "{kind:?}");
+            let report = both_ends(kind);
+            for value in ["us", "p50"] {
+                assert!(report[value].as_f64().unwrap() > 0.0, "{kind:?} {report}");
+            }
+        }
+    }
+
+    /// Both ends in this process, each begun as its process begins it.
+    #[test]
+    fn a_floor_over_unix_sockets_meets_by_tcp() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, crate::ports::free().unwrap()));
+        let end = |listen, connect, kind| {
+            let congestion = String::from("reno");
+            FloorArgs { kind, listen, connect, unix: true, seconds: 0.05, congestion }
+        };
+        for kind in [
+            FloorKind::Pingpong { spin: true, bytes: MESSAGE },
+            FloorKind::Stream { call: 1 << 16, bytes: None, both: false },
+        ] {
+            let server = end(Some(address), None, kind);
+            let server = std::thread::spawn(move || run(&server).unwrap());
+            while !crate::ports::is_listening(address.port()).unwrap() {}
+            run(&end(None, Some(address), kind)).unwrap();
+            server.join().unwrap();
         }
     }
 }

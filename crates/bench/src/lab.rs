@@ -84,8 +84,9 @@ impl BenchLab {
         if program.is_file() {
             return Ok(program);
         }
-        let (header, text) = pattern::HEADER;
-        fs::write(self.path(header), text).context("writing a header")?;
+        for (header, text) in pattern::HEADERS {
+            fs::write(self.path(header), text).context("writing a header")?;
+        }
         let file = self.path(&format!("{name}.c"));
         fs::write(&file, source).with_context(|| format!("writing {}", file.display()))?;
         let mut gcc = Command::new(compiler);

@@ -19,6 +19,7 @@ mod journal;
 mod lab;
 mod lan;
 mod machine;
+mod output;
 mod pair;
 mod ports;
 mod probes;

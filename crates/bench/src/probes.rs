@@ -6,12 +6,14 @@
 pub mod api;
 pub mod copies;
 pub mod examples;
+pub mod fio;
 pub mod floor;
 pub mod iperf;
 pub mod libfabric;
 pub mod mpi;
 pub mod pattern;
 pub mod perftest;
+pub mod route;
 pub mod sockperf;
 pub mod ucx;
 pub mod wan;
@@ -21,12 +23,17 @@ use std::cell::Cell;
 use anyhow::{Context, Result};
 
 use crate::lab::{BenchLab, is_installed};
-use crate::reading::ProbeReading;
+use crate::reading::{ProbeReading, ReadingUnit};
 
 /// One thing to measure in each round.
 pub trait BenchProbe {
     /// Name in the progress line.
     fn name(&self) -> String;
+
+    /// The series that stands for it in a figure.
+    fn main_series(&self) -> String {
+        self.name()
+    }
 
     /// The program that must be installed for it.
     fn program(&self) -> Option<&str>;
@@ -48,6 +55,32 @@ pub trait BenchProbe {
     /// # Errors
     /// A program failed, or said something that is not understood.
     fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>>;
+}
+
+/// Latency of one run: of a message one way, or of a whole operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyTaken {
+    /// Median, in microseconds, of programs that say it.
+    pub p50_us: Option<f64>,
+    /// Mean, in microseconds.
+    pub mean_us: f64,
+}
+
+/// Ends the names of the series of medians.
+pub const P50: &str = ", p50";
+/// Ends the names of the series of means.
+pub const MEAN: &str = ", mean";
+
+impl LatencyTaken {
+    /// The series of `label`.
+    pub fn readings(&self, label: &str) -> Vec<ProbeReading> {
+        let both = [(P50, self.p50_us), (MEAN, Some(self.mean_us))];
+        let reading = |(aspect, us): (&str, Option<f64>)| {
+            let series = format!("{label}{aspect}");
+            us.map(|us| ProbeReading::new(series, ReadingUnit::Microseconds, us))
+        };
+        both.into_iter().filter_map(reading).collect()
+    }
 }
 
 /// How many operations fill the time that a measurement is to take.

@@ -4,10 +4,8 @@
 //! other one.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::lab::BenchLab;
@@ -16,6 +14,9 @@ use crate::probes::BenchProbe;
 use crate::progress::BenchProgress;
 use crate::reading::{ProbeReading, Readings, record};
 use crate::sys;
+
+/// Rounds whose medians are a result.
+const ENOUGH: usize = 5;
 
 /// Results of a run.
 pub struct BenchResults {
@@ -167,9 +168,10 @@ impl BenchResults {
         for setting in machine::settings() {
             text += &format!("; {setting}");
         }
+        let look = if rounds < ENOUGH { " A look, not a result." } else { "" };
         text += &format!(
-            ".\n{rounds} rounds, the measurements in turn, about {seconds} s each. {sentence}\n\
-             {}\n",
+            ".\n{rounds} rounds, the measurements in turn, about {seconds} s each.{look}\n\
+             {sentence}\n{}\n",
             self.disturbance.sentence(),
         );
         text
@@ -202,15 +204,11 @@ impl BenchResults {
         })
     }
 
-    /// Writes the report to `out`, or prints it.
+    /// Whether all was measured.
     ///
     /// # Errors
-    /// It cannot be written, or a measurement failed.
-    pub fn hand_in(&self, report: &str, out: Option<&Path>) -> Result<()> {
-        match out {
-            Some(file) => fs::write(file, report).with_context(|| format!("{}", file.display()))?,
-            None => print!("{report}"),
-        }
+    /// A measurement failed.
+    pub fn check(&self) -> Result<()> {
         match self.failed.len() {
             0 => Ok(()),
             count => bail!("{count} measurements failed:\n{}", self.failed.join("\n")),

@@ -174,6 +174,19 @@ impl Row {
         }
     }
 
+    /// The series that it compares, without their aspect.
+    #[cfg(test)]
+    pub fn series(&self) -> Vec<&'static str> {
+        let mut all = vec![self.weft];
+        match self.beside {
+            Beside::One(name) => all.push(name),
+            Beside::Best(names) => all.extend(names),
+            Beside::Sum(a, b) => all.extend([a, b]),
+            Beside::Nothing => {}
+        }
+        all
+    }
+
     fn verdict(&self, ratio: f64) -> RowVerdict {
         let Some((target, must)) = self.goals else { return RowVerdict::None };
         let meets = |goal: f64| match self.better {

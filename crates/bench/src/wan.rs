@@ -1,7 +1,7 @@
 //! `weft bench table wan`: bulk data across long and lossy paths, against kernel TCP and QUIC over
 //! the same ones.
 
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -9,19 +9,21 @@ use serde_json::{Value, json};
 use weft_chart::{markdown, number};
 
 use crate::lab::BenchLab;
+use crate::output::OutputArgs;
 use crate::probes::BenchProbe;
 use crate::probes::wan::{Mover, PATIENCE_S, RECEIVER, SENDER, START, Transfer, TransferAmount};
+use crate::reading::{Readings, speed_sentence};
 use crate::rounds::{self, BenchResults};
-use crate::sys;
+use crate::{command, sys};
 
 /// The options of the WAN benchmark.
 #[derive(Debug, Args)]
 pub struct WanArgs {
-    /// How many rounds; medians need three
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    /// How many rounds; medians need five
+    #[arg(long, value_name = "N", default_value = "5")]
+    rounds: NonZeroUsize,
     /// Over how many seconds each rate is measured, after those that are left out
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = command::seconds)]
     seconds: f64,
     /// How many seconds of the start to leave out of each rate; what they cost stands apart
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
@@ -48,32 +50,41 @@ pub struct WanArgs {
     /// One round of one connection, without loss and with 1 %: a look, not a result
     #[arg(long)]
     quick: bool,
-    /// JSON instead of tables
-    #[arg(long)]
-    json: bool,
-    /// Write the result to this file instead of stdout
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
+
+/// The table's name in a page of Markdown.
+const NAME: &str = "wan";
 
 /// What of an IP packet of 1500 bytes is payload: that of TCP with timestamps. Of Shuttle's 4
 /// bytes fewer are, of QUIC's fewer still.
 const PAYLOAD: f64 = 1448.0 / 1500.0;
 
-const MOVERS: [Mover; 4] = [Mover::Weft, Mover::Tcp("bbr"), Mover::Tcp("cubic"), Mover::Quic];
+/// What the ratios of the others are to.
+const REFERENCE_MOVER: Mover = Mover::Tcp(REFERENCE);
+const REFERENCE: &str = "bbr";
+const OF_REFERENCE: &str = "of bbr's";
+
+const MOVERS: [Mover; 4] = [Mover::Weft, REFERENCE_MOVER, Mover::Tcp("cubic"), Mover::Quic];
 
 /// Runs the benchmark and prints its result.
+///
+/// # Errors
+/// A measurement failed, the result cannot be written, or the user interrupted.
 pub fn run(options: &WanArgs) -> Result<()> {
     ensure!(options.streams.iter().all(|count| *count > 0), "no transfer has 0 streams");
-    let rounds = if options.quick { 1 } else { options.rounds };
+    let rounds = if options.quick { 1 } else { options.rounds.get() };
+    options.output.check(NAME)?;
     sys::catch_interrupts()?;
     let lab = BenchLab::new("127.0.0.1", options.seconds)?;
     let results = rounds::measure(&lab, options.probes(), options.only.as_deref(), rounds)?;
-    let text = match options.json {
+    let text = match options.output.json {
         true => serde_json::to_string_pretty(&options.json(&results))? + "\n",
         false => options.markdown(&results),
     };
-    results.hand_in(&text, options.out.as_deref())
+    options.output.write(NAME, &text)?;
+    results.check()
 }
 
 fn rate_label(mover: Mover, loss: f64, streams: u64) -> String {
@@ -131,11 +142,14 @@ impl WanArgs {
             "A path of {rtt} and {gbps} Gbit/s, lossy both ways. Rates are of payload, without the \
              first {omit} s; the ceiling is rate x 1448/1500 x (1 - loss). What the start cost is \
              those {omit} s, less the time that what they delivered takes at the rate that \
-             followed. A time with ~ is reckoned from the rate of the first {PATIENCE_S} s."
+             followed. What each has of {REFERENCE}'s is of the same round: the median and the \
+             range of these ratios. A time with ~ is reckoned from the rate of the first \
+             {PATIENCE_S} s."
         );
         let head = results.head(&sentence);
         let (rates, deliveries) = (self.rates(results), self.deliveries(results));
-        format!("{head}\n{rates}\n{deliveries}{}", results.gaps())
+        let unsteady = self.unsteady(&results.readings);
+        format!("{head}\n{rates}\n{deliveries}{unsteady}{}", results.gaps())
     }
 
     /// A line for each loss, number of streams and way of moving data.
@@ -154,15 +168,29 @@ impl WanArgs {
                     mover.label().to_owned(),
                     cell("", 1.0),
                     cell("", 100.0 / self.ceiling_gbps(loss)),
+                    own_range(&results.readings, &label),
+                    share(&results.readings, &label, &rate_label(REFERENCE_MOVER, loss, streams)),
                     cell(START, 1.0),
                     cell(SENDER, 1.0),
                     cell(RECEIVER, 1.0),
                 ]);
             }
         }
-        let head = ["loss %", "streams", "by", "Gbit/s", "% of the ceiling", "the start cost, s"];
+        let head = ["loss %", "streams", "by", "Gbit/s", "% of the ceiling", "range, Gbit/s"];
+        let of_reference = [OF_REFERENCE, "the start cost, s"];
         let cpu = ["sender's CPU s/GB", "receiver's CPU s/GB"];
-        markdown(&[&head[..], &cpu[..]].concat(), &rows)
+        markdown(&[&head[..], &of_reference[..], &cpu[..]].concat(), &rows)
+    }
+
+    /// A line for each loss and number of streams at which the reference changed its rate.
+    fn unsteady(&self, readings: &Readings) -> String {
+        let line = |(loss, streams)| {
+            let label = rate_label(REFERENCE_MOVER, loss, streams);
+            let change = readings.get(&label)?.speed_change()?;
+            Some(format!("\n- {label}: {}.", speed_sentence(change)))
+        };
+        let lines: String = pairs(&self.loss, self.streams()).filter_map(line).collect();
+        if lines.is_empty() { lines } else { lines + "\n" }
     }
 
     /// A line for each loss and amount: seconds until it was delivered.
@@ -174,13 +202,33 @@ impl WanArgs {
                 let series = results.readings.get(&delivery_label(mover, loss, megabytes));
                 series.map_or(String::from("-"), |series| duration(series.median()))
             }));
+            let of = |mover| delivery_label(mover, loss, megabytes);
+            row.push(share(&results.readings, &of(Mover::Weft), &of(REFERENCE_MOVER)));
             rows.push(row);
         }
         let titles = MOVERS.map(|mover| format!("{}, s", mover.label()));
         let mut head = vec!["loss %", "MB"];
         head.extend(titles.iter().map(String::as_str));
+        head.push("weft0's of bbr's");
         markdown(&head, &rows)
     }
+}
+
+fn own_range(readings: &Readings, label: &str) -> String {
+    readings.get(label).map_or(String::from("-"), |series| {
+        let (low, high) = series.range();
+        format!("{} to {}", number(low), number(high))
+    })
+}
+
+/// What one series has of another, round by round.
+fn share(readings: &Readings, label: &str, reference: &str) -> String {
+    let both = readings.get(label).zip(readings.get(reference));
+    let ratio = both.and_then(|(own, reference)| own.ratio_to(reference));
+    ratio.map_or(String::from("-"), |ratio| {
+        let (low, high) = ratio.range;
+        format!("{} ({} to {})", number(ratio.median), number(low), number(high))
+    })
 }
 
 fn duration(seconds: f64) -> String {

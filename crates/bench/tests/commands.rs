@@ -22,12 +22,15 @@ fn run(line: &str) -> Output {
 
 #[test]
 fn the_demonstration_moves_verified_data() {
-    let output = run("demo --seconds 0.2");
+    let output = run("demo --rounds 2 --seconds 0.2");
     let table = text(&output.stdout);
     assert!(output.status.success(), "{table}{}", text(&output.stderr));
-    for program in ["rping -V", "fio", "ib_write_bw", "ib_read_bw", "ib_send_bw", "iperf3"] {
+    let programs = ["rping -V", "fio, engine rdma", "fio, engine net", "ib_write_bw", "iperf3"];
+    let network = ["ib_write_bw, network", "ib_read_bw, network", "ib_send_bw, network"];
+    for program in programs.into_iter().chain(network) {
         assert!(table.contains(&format!("| {program} ")), "{program} is not in\n{table}");
     }
+    assert!(table.contains("Medians of 2 rounds"), "{table}");
     assert_eq!(text(&output.stderr), "", "progress is for terminals");
 }
 
@@ -36,9 +39,11 @@ fn a_measurement_comes_out_as_json() {
     let output = run("table lan --rounds 1 --seconds 0.1 --json --only spinning");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let series = &report["series"]["floor: TCP ping-pong, spinning"];
-    assert_eq!(series["unit"], "us");
-    assert!(series["values"][0][1].as_f64().expect("a number") > 0.0);
+    for aspect in ["p50", "mean"] {
+        let series = &report["series"][format!("floor: TCP ping-pong, spinning, {aspect}")];
+        assert_eq!(series["unit"], "us");
+        assert!(series["values"][0][1].as_f64().expect("a number") > 0.0);
+    }
 }
 
 #[test]

@@ -44,7 +44,8 @@ const UNIT_PACKAGES: [&str; 21] = [
 ];
 
 /// Binaries of measurements.
-const MEASUREMENTS: [&str; 3] = ["degen/measurements", "weft-bench/commands", "weft-bench/suites"];
+const MEASUREMENTS: [&str; 4] =
+    ["degen/measurements", "weft-bench/commands", "weft-bench/suites", "weft-bench/table"];
 
 impl SuitePart {
     /// The part that is called so on the command line.

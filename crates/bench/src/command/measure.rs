@@ -1,6 +1,7 @@
 //! `weft bench SUITE...`: measures suites into a file and prints a summary.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
@@ -10,9 +11,10 @@ use clap::{Args, ValueHint};
 use crate::figure::Figure;
 use crate::journal::{Journal, JournalHead, SCHEMA};
 use crate::lab::BenchLab;
+use crate::output::IntoArgs;
 use crate::probes::BenchProbe;
 use crate::suites::{BenchSuite, FigureDraft, SUITES, Scope};
-use crate::{machine, rounds, summary, sys};
+use crate::{command, machine, rounds, summary, sys};
 
 /// What to measure, and how.
 #[derive(Debug, Args)]
@@ -29,9 +31,9 @@ pub struct MeasureArgs {
     quick: bool,
     /// How many rounds; medians need five [default: 5, or 2 with --quick]
     #[arg(long, value_name = "N")]
-    rounds: Option<usize>,
+    rounds: Option<NonZeroUsize>,
     /// About how many seconds each measurement takes [default: 0.5, or 0.15 with --quick]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = command::seconds)]
     seconds: Option<f64>,
     /// What everything random on paths follows from
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -42,6 +44,8 @@ pub struct MeasureArgs {
     /// Write the results here [default: weft-bench-DATE.jsonl]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    into: IntoArgs,
     /// Go on with the run of this file, as it was begun
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["suites", "quick", "rounds", "seconds", "seed", "out", "list"])]
@@ -49,6 +53,8 @@ pub struct MeasureArgs {
 }
 
 const ALL: &str = "all";
+/// The name of the figures' place in a page of Markdown.
+const FIGURES: &str = "figures";
 
 /// Rounds, and the seconds of a measurement.
 const WHOLE: (usize, f64) = (5, 0.5);
@@ -68,6 +74,7 @@ pub fn run(options: &MeasureArgs) -> Result<()> {
         print!("{}", list(options));
         return Ok(());
     }
+    options.into.check(FIGURES)?;
     let (mut journal, path) = match &options.resume {
         Some(path) => (Journal::resume(path)?, path.clone()),
         None => options.begin()?,
@@ -85,11 +92,15 @@ pub fn run(options: &MeasureArgs) -> Result<()> {
         eprintln!("weft bench: `weft bench --resume {}` goes on with it", path.display());
     }
     ended?;
-    hand_in(&journal, &path)
+    hand_in(&journal, &path, &options.into)
 }
 
-fn hand_in(journal: &Journal, path: &Path) -> Result<()> {
-    print!("{}", summary::text(journal));
+fn hand_in(journal: &Journal, path: &Path, into: &IntoArgs) -> Result<()> {
+    let text = summary::text(journal);
+    // In a page the figures are parts of a section.
+    if !into.write(FIGURES, &text.replace("\n## ", "\n### "))? {
+        print!("{text}");
+    }
     eprintln!("The results are in {}.", path.display());
     let failed: Vec<String> =
         journal.failed.iter().map(|(name, why)| format!("{name}: {why}")).collect();
@@ -117,7 +128,7 @@ impl MeasureArgs {
             settings: machine::settings(),
             seed: self.seed,
             suites: suites.iter().map(|suite| suite.name.to_owned()).collect(),
-            rounds: self.rounds.unwrap_or(rounds).max(1),
+            rounds: self.rounds.map_or(rounds, NonZeroUsize::get),
             seconds: self.seconds.unwrap_or(seconds),
             quick: self.quick,
             figures,

@@ -3,14 +3,14 @@
 
 use std::hint;
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Result;
-use serde_json::{Value, json};
+use anyhow::{Result, ensure};
+use serde_json::Value;
 
 use super::{MESSAGE, pingpong};
 
@@ -30,21 +30,20 @@ pub fn serve(mut socket: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Half of the average round trip.
-pub fn measure(mut socket: TcpStream, time: Duration) -> Result<Value> {
+/// Halves of round trips: their mean and their median.
+pub fn measure(socket: TcpStream, time: Duration) -> Result<Value> {
     let (arrived, receiver) = receive_into_memory(&socket)?;
-    let message = [0x5a; MESSAGE];
-    let mut rounds = 0;
-    let began = Instant::now();
-    while began.elapsed() < time {
-        socket.write_all(&message)?;
-        rounds += 1;
-        anyhow::ensure!(wait_for(&arrived, rounds), "the server went away");
-    }
-    let us = began.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0;
-    socket.shutdown(std::net::Shutdown::Both)?;
+    let mut sender = socket.try_clone()?;
+    let (message, mut count) = ([0x5a; MESSAGE], 0);
+    let report = pingpong::round_trips(time, usize::MAX, &mut || {
+        sender.write_all(&message)?;
+        count += 1;
+        ensure!(wait_for(&arrived, count), "the server went away");
+        Ok(())
+    })?;
+    socket.shutdown(Shutdown::Both)?;
     drop(receiver.join());
-    Ok(json!({ "us": us }))
+    Ok(report)
 }
 
 /// A thread that counts the messages that arrive in a word of memory.

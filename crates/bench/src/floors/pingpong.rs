@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use crate::reading::median;
+
 /// Round trips before those that count, at most.
-const WARM_UP: u32 = 100;
+const WARM_UP: usize = 100;
 
 /// Sends back what comes, until the client goes.
 pub fn serve(mut socket: TcpStream, spin: bool, bytes: usize) -> Result<()> {
@@ -20,21 +22,37 @@ pub fn serve(mut socket: TcpStream, spin: bool, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Half of the average round trip.
+/// Halves of round trips: their mean and their median.
 pub fn measure(mut socket: TcpStream, spin: bool, bytes: usize, time: Duration) -> Result<Value> {
     socket.set_nonblocking(spin)?;
     let mut message = vec![0x5a; bytes];
-    let mut rounds = |time: Duration, most: u32| -> Result<f64> {
-        let (began, mut count) = (Instant::now(), 0);
-        while count < most && (count == 0 || began.elapsed() < time) {
-            send(&mut socket, &message)?;
-            ensure!(receive(&mut socket, &mut message)?, "the server went away");
-            count += 1;
-        }
-        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(count) / 2.0)
+    let mut trip = || {
+        send(&mut socket, &message)?;
+        ensure!(receive(&mut socket, &mut message)?, "the server went away");
+        Ok(())
     };
-    rounds(time / 10, WARM_UP)?;
-    Ok(json!({ "us": rounds(time, u32::MAX)? }))
+    round_trips(time / 10, WARM_UP, &mut trip)?;
+    round_trips(time, usize::MAX, &mut trip)
+}
+
+/// Makes round trips for `time`, at least one and no more than `most`, and reports half of their
+/// mean and of their median.
+pub fn round_trips(
+    time: Duration,
+    most: usize,
+    trip: &mut dyn FnMut() -> Result<()>,
+) -> Result<Value> {
+    let mut trips_us = Vec::new();
+    let began = Instant::now();
+    let mut before = began;
+    while trips_us.is_empty() || (trips_us.len() < most && before - began < time) {
+        trip()?;
+        let now = Instant::now();
+        trips_us.push((now - before).as_secs_f64() * 1e6);
+        before = now;
+    }
+    let mean = (before - began).as_secs_f64() * 1e6 / trips_us.len() as f64;
+    Ok(json!({ "us": mean / 2.0, "p50": median(trips_us) / 2.0 }))
 }
 
 fn send(socket: &mut TcpStream, mut message: &[u8]) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::{BenchProbe, Pace, last_numbers};
+use super::{BenchProbe, LatencyTaken, MEAN, Pace, last_numbers};
 use crate::lab::BenchLab;
 use crate::pair::ServerEnds;
 use crate::process::Spec;
@@ -41,6 +41,10 @@ impl BenchProbe for LibfabricPingPong {
         self.label.clone()
     }
 
+    fn main_series(&self) -> String {
+        format!("{}{MEAN}", self.label)
+    }
+
     fn program(&self) -> Option<&str> {
         Some("fi_pingpong")
     }
@@ -51,7 +55,7 @@ impl BenchProbe for LibfabricPingPong {
 
     fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let us = self.pace.measure(lab.seconds, |count| self.us(lab, count), |us| 0.5e6 / us)?;
-        Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)])
+        Ok(LatencyTaken { p50_us: None, mean_us: us }.readings(&self.label))
     }
 }
 

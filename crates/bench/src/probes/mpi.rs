@@ -1,10 +1,11 @@
-//! Two ranks of Open MPI, over one of Weft's devices or over its own TCP.
+//! Two ranks of Open MPI, over one of Weft's devices, over its own TCP, or over its own shared
+//! memory.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::BenchProbe;
-use super::pattern::PatternTransport;
+use super::pattern::{LANE, OFF, PatternTransport};
+use super::{BenchProbe, LatencyTaken};
 use crate::lab::{BenchLab, is_installed};
 use crate::process::Spec;
 use crate::reading::{ProbeReading, ReadingUnit};
@@ -16,7 +17,8 @@ const MPICC: &str = "mpicc.openmpi";
 /// A pattern between two ranks.
 #[derive(Clone, Debug)]
 pub struct Mpi {
-    way: PatternTransport,
+    /// What carries the messages, or none for shared memory.
+    way: Option<PatternTransport>,
     pattern: &'static str,
     number: u64,
 }
@@ -24,25 +26,35 @@ pub struct Mpi {
 impl Mpi {
     /// `pattern` of the program, with its number.
     pub fn new(way: PatternTransport, pattern: &'static str, number: u64) -> Self {
-        Self { way, pattern, number }
+        Self { way: Some(way), pattern, number }
+    }
+
+    /// The same pattern by Open MPI's own shared memory, between two ranks of one host.
+    pub fn by_shared_memory(pattern: &'static str, number: u64) -> Self {
+        Self { way: None, pattern, number }
     }
 
     /// The launcher: libfabric over `weft_iw0`, UCX over `weft0`, or TCP on loopback.
     fn launcher(&self, lab: &BenchLab) -> Spec {
         // Perhaps as root, and it has to be told that this is meant.
         let launcher = Spec::new(MPIRUN).args("--allow-run-as-root --bind-to core -n 2");
-        match self.way {
+        let Some(way) = self.way else {
+            return launcher.args("--mca pml ob1 --mca btl self,vader");
+        };
+        match way {
             PatternTransport::Iwarp => launcher
-                .args("-x LD_PRELOAD -x WEFT_TRANSPORT -x FI_PROVIDER --mca pml cm --mca mtl ofi")
-                .args("--mca btl self --mca mtl_ofi_provider_include verbs;ofi_rxm")
+                .args("-x LD_PRELOAD -x WEFT_LANE -x WEFT_TRANSPORT -x FI_PROVIDER --mca pml cm")
+                .args("--mca mtl ofi --mca btl self --mca mtl_ofi_provider_include verbs;ofi_rxm")
                 .env("FI_PROVIDER", "verbs;ofi_rxm")
                 .env("WEFT_TRANSPORT", "iwarp")
+                .env(LANE, OFF)
                 .under(&lab.weft),
             PatternTransport::Shuttle => launcher
-                .args("-x LD_PRELOAD -x UCX_TLS -x UCX_NET_DEVICES --mca pml ucx --mca osc ucx")
-                .args("--mca btl ^openib,ofi")
+                .args("-x LD_PRELOAD -x WEFT_LANE -x UCX_TLS -x UCX_NET_DEVICES --mca pml ucx")
+                .args("--mca osc ucx --mca btl ^openib,ofi")
                 .env("UCX_TLS", "rc_v,self")
                 .env("UCX_NET_DEVICES", "weft0:1")
+                .env(LANE, OFF)
                 .under(&lab.weft),
             _ => launcher.args("--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo"),
         }
@@ -51,7 +63,12 @@ impl Mpi {
 
 impl BenchProbe for Mpi {
     fn name(&self) -> String {
-        format!("Open MPI, {}: {} {}", self.way.label(), self.pattern, self.number)
+        let way = self.way.map_or("shared memory", PatternTransport::label);
+        format!("Open MPI, {way}: {} {}", self.pattern, self.number)
+    }
+
+    fn is_peer(&self) -> bool {
+        self.way.is_none()
     }
 
     fn program(&self) -> Option<&str> {
@@ -74,6 +91,10 @@ impl BenchProbe for Mpi {
         let report: Value =
             serde_json::from_str(line.with_context(|| format!("no report: {said}"))?)
                 .context("reading a report")?;
+        if let Some(mean_us) = report["us"].as_f64() {
+            let latency = LatencyTaken { p50_us: report["p50"].as_f64(), mean_us };
+            return Ok(latency.readings(&self.name()));
+        }
         let gbps = report["gbps"].as_f64().context("no rate")?;
         Ok(vec![ProbeReading::new(self.name(), ReadingUnit::GigabitsPerSecond, gbps)])
     }

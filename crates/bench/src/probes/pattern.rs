@@ -9,13 +9,18 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
-use super::BenchProbe;
+use super::{BenchProbe, P50};
 use crate::lab::{BenchLab, is_installed};
 use crate::pair::ServerEnds;
 use crate::process::Spec;
 use crate::reading::{ProbeReading, ReadingUnit};
 
 const PEER: &str = include_str!("../../c/peer.h");
+
+/// Keeps a connection on the network stack where both ends are on one host.
+pub const LANE: &str = "WEFT_LANE";
+/// The value that does so.
+pub const OFF: &str = "off";
 
 /// Address of the far side of a path.
 const FAR: &str = "10.77.0.2";
@@ -84,6 +89,7 @@ impl PatternTransport {
         let Self::Sdp { style, .. } = self else { return program };
         let style = if style == StyleChoice::Basic { "basic" } else { "auto" };
         program
+            .env(LANE, OFF)
             .env("WEFT_SOCKETS_STYLE", style)
             .env("WEFT_SOCKETS_VERBOSE", "on")
             // Several processes on two CPUs answer late.
@@ -131,6 +137,8 @@ pub struct Pattern {
     number: u64,
     /// What distinguishes it from the same pattern elsewhere.
     variant: String,
+    permits_lane: bool,
+    label: Option<String>,
     path: Option<String>,
     environment: Vec<(&'static str, String)>,
 }
@@ -139,7 +147,22 @@ impl Pattern {
     /// `program` with one number, which is bytes or whatever it takes.
     pub fn new(way: PatternTransport, program: PatternProgram, number: u64) -> Self {
         let variant = String::new();
-        Self { way, program, number, variant, path: None, environment: Vec::new() }
+        let (label, path, environment) = (None, None, Vec::new());
+        let permits_lane = false;
+        Self { way, program, number, variant, permits_lane, label, path, environment }
+    }
+
+    /// The same by shared memory, where Weft uses it on one host.
+    pub fn permitting_lane(mut self) -> Self {
+        self.permits_lane = true;
+        self.variant += ", one host";
+        self
+    }
+
+    /// The same under another name.
+    pub fn called(mut self, label: &str) -> Self {
+        self.label = Some(label.to_owned());
+        self
     }
 
     /// The same across a path, in the words of `weft wan`.
@@ -169,6 +192,9 @@ impl Pattern {
             Spec::at(&program).args(&line).under(&lab.weft)
         };
         spec = spec.env("WEFT_TRANSPORT", self.way.transport());
+        if !self.permits_lane {
+            spec = spec.env(LANE, OFF);
+        }
         for (name, value) in &self.environment {
             spec = spec.env(name, value);
         }
@@ -201,6 +227,9 @@ impl Pattern {
 
 impl BenchProbe for Pattern {
     fn name(&self) -> String {
+        if let Some(label) = &self.label {
+            return label.clone();
+        }
         let (way, pattern, number) = (self.way.label(), self.program.pattern, self.number);
         let path = self.path.as_ref().map_or(String::new(), |path| format!(" across {path}"));
         // A floor has variants that the pattern does not have.
@@ -256,9 +285,14 @@ impl Pattern {
     }
 
     fn reading(&self, key: &str, value: &Value) -> Option<ProbeReading> {
+        if key == "p50" {
+            let series = format!("{}{P50}", self.name());
+            return Some(ProbeReading::new(series, ReadingUnit::Microseconds, value.as_f64()?));
+        }
         let unit = match key {
             "us" => ReadingUnit::Microseconds,
             "gbps" => ReadingUnit::GigabitsPerSecond,
+            "per_second" => ReadingUnit::UnitsPerSecond,
             "ratio" => ReadingUnit::Ratio,
             _ => return None,
         };
@@ -270,8 +304,9 @@ fn variant_of(floor: &str) -> &'static str {
     if floor.contains("--spin") { ", spinning" } else { "" }
 }
 
-/// Header of the C programs, written to the same directory.
-pub const HEADER: (&str, &str) = ("peer.h", PEER);
+/// Headers of the C programs, written to the same directory.
+pub const HEADERS: [(&str, &str); 2] =
+    [("peer.h", PEER), ("trips.h", include_str!("../../c/trips.h"))];
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,10 @@
 //! perftest's programs over Weft: over `weft_iw0`, connected by rdma-cm, or over `weft0`, by
-//! themselves.
+//! themselves. With `-e` they sleep until an event of the completion queue.
 
 use anyhow::Result;
 
-use super::{BenchProbe, Pace, last_numbers};
+use super::route::WeftRoute;
+use super::{BenchProbe, LatencyTaken, Pace, last_numbers};
 use crate::lab::BenchLab;
 use crate::pair::{Pair, ServerEnds};
 use crate::process::Spec;
@@ -11,28 +12,46 @@ use crate::reading::{ProbeReading, ReadingUnit};
 
 const BITS_PER_GIGABIT: f64 = 1e9;
 
-/// The device that a program runs over.
-#[derive(Clone, Copy, Debug)]
-enum PerftestDevice {
-    Iwarp,
-    Shuttle,
-    /// Shuttle under a key.
-    Sealed,
-}
-
 /// Both sides have it; nobody else needs to be kept out.
 const KEY: &str = "weft1:5b3f1e9c07d2a84466c1b0f29e8d37a55b3f1e9c07d2a84466c1b0f29e8d37a5";
+
+/// A program of perftest, and how it is run.
+#[derive(Clone, Copy, Debug)]
+struct PerftestRun {
+    program: &'static str,
+    route: WeftRoute,
+    sealed: bool,
+    size: u64,
+    options: &'static str,
+}
+
+impl PerftestRun {
+    fn new(program: &'static str, size: u64) -> Self {
+        Self { program, route: WeftRoute::IWARP, sealed: false, size, options: "" }
+    }
+
+    fn pair(&self, lab: &BenchLab, options: &str) -> Result<Pair> {
+        let Self { program, route, size, .. } = *self;
+        let how = if route.is_iwarp() { "-R" } else { "-d weft0" };
+        lab.pair(ServerEnds::ByItself, |port| {
+            let line = format!("{how} -F -p {port} -s {size} {options} {}", self.options);
+            let side = Spec::new(program).args(&line);
+            let side = if self.sealed { side.env("WEFT_KEY", KEY) } else { side };
+            let (server, client) = (side.clone(), side.args(&lab.address));
+            (route.carry(server, &lab.weft), route.carry(client, &lab.weft))
+        })
+    }
+}
 
 /// One of the `ib_*_bw` programs, at one size.
 #[derive(Debug)]
 pub struct Bandwidth {
-    program: &'static str,
-    device: PerftestDevice,
-    size: u64,
-    options: &'static str,
+    run: PerftestRun,
     counts_cpu: bool,
     label: String,
     pace: Pace,
+    /// A run of next to no data, for what is not CPU time of the data.
+    least: Option<Throughput>,
 }
 
 /// What a run of it comes to.
@@ -50,33 +69,34 @@ pub struct Throughput {
 
 /// The messages of a run whose CPU time is that of everything but the data. perftest spends
 /// a quarter of a second and more in each process to find out how fast the CPU's clock is.
-const HARDLY_ANY: u64 = 64;
+const HARDLY_ANY: u64 = 8;
 
 impl Bandwidth {
-    /// `program` with messages of `size` bytes. `label` begins the names of its series.
+    /// `program` over `weft_iw0` with messages of `size` bytes. `label` begins the names of its
+    /// series.
     pub fn new(program: &'static str, size: u64, label: &str) -> Self {
         let label = label.to_owned();
         // A tenth of a second on a fast path, a few seconds on a slow one.
         let pace = Pace::beginning_with((300_000_000 / size).clamp(256, 20_000));
-        let device = PerftestDevice::Iwarp;
-        Self { program, device, size, options: "", counts_cpu: false, label, pace }
+        let run = PerftestRun::new(program, size);
+        Self { run, counts_cpu: false, label, pace, least: None }
     }
 
-    /// The same over `weft0`.
-    pub fn over_shuttle(mut self) -> Self {
-        self.device = PerftestDevice::Shuttle;
+    /// The same by this route.
+    pub fn over(mut self, route: WeftRoute) -> Self {
+        self.run.route = route;
         self
     }
 
-    /// The same over `weft0`, under a key.
+    /// The same under a key.
     pub fn sealed(mut self) -> Self {
-        self.device = PerftestDevice::Sealed;
+        self.run.sealed = true;
         self
     }
 
     /// The same with more options.
     pub fn with(mut self, options: &'static str) -> Self {
-        self.options = options;
+        self.run.options = options;
         self
     }
 
@@ -93,9 +113,8 @@ impl Bandwidth {
     }
 
     fn messages(&self, lab: &BenchLab, count: u64) -> Result<Throughput> {
-        let (size, more) = (self.size, self.options);
-        let options = format!("-s {size} -n {count} --report_gbits -N {more}");
-        throughput(&run_pair(lab, self.device, self.program, &options)?, size)
+        let options = format!("-n {count} --report_gbits -N");
+        throughput(&self.run.pair(lab, &options)?, self.run.size)
     }
 }
 
@@ -112,7 +131,7 @@ impl BenchProbe for Bandwidth {
     }
 
     fn program(&self) -> Option<&str> {
-        Some(self.program)
+        Some(self.run.program)
     }
 
     fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
@@ -123,7 +142,11 @@ impl BenchProbe for Bandwidth {
             ProbeReading::new(series(", messages"), ReadingUnit::MegamessagesPerSecond, result.mps),
         ];
         if self.counts_cpu {
-            let least = self.messages(lab, HARDLY_ANY)?;
+            let least = match self.least {
+                Some(least) => least,
+                None => self.messages(lab, HARDLY_ANY)?,
+            };
+            self.least = Some(least);
             let cpu = result.cpu_s_per_gb_above(&least);
             readings.push(ProbeReading::new(
                 series(", CPU"),
@@ -138,23 +161,28 @@ impl BenchProbe for Bandwidth {
 /// One of the `ib_*_lat` programs, at one size.
 #[derive(Debug)]
 pub struct Latency {
-    program: &'static str,
-    device: PerftestDevice,
-    size: u64,
+    run: PerftestRun,
     label: String,
     pace: Pace,
 }
 
 impl Latency {
-    /// `program` with messages of `size` bytes. `label` names its series.
+    /// `program` over `weft_iw0` with messages of `size` bytes. `label` begins the names of its
+    /// series.
     pub fn new(program: &'static str, size: u64, label: &str) -> Self {
-        let pace = Pace::beginning_with(2_000);
-        Self { program, device: PerftestDevice::Iwarp, size, label: label.to_owned(), pace }
+        let (run, pace) = (PerftestRun::new(program, size), Pace::beginning_with(2_000));
+        Self { run, label: label.to_owned(), pace }
     }
 
-    /// The same over `weft0`.
-    pub fn over_shuttle(mut self) -> Self {
-        self.device = PerftestDevice::Shuttle;
+    /// The same by this route.
+    pub fn over(mut self, route: WeftRoute) -> Self {
+        self.run.route = route;
+        self
+    }
+
+    /// The same with more options.
+    pub fn with(mut self, options: &'static str) -> Self {
+        self.run.options = options;
         self
     }
 }
@@ -165,36 +193,18 @@ impl BenchProbe for Latency {
     }
 
     fn program(&self) -> Option<&str> {
-        Some(self.program)
+        Some(self.run.program)
     }
 
     fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
-        let (program, device, size) = (self.program, self.device, self.size);
         let run = |count| {
-            let pair = run_pair(lab, device, program, &format!("-s {size} -n {count}"))?;
-            average_us(&pair.client.stdout)
+            let pair = self.run.pair(lab, &format!("-n {count}"))?;
+            latency(&pair.client.stdout)
         };
         // What is called the latency of a Send or Write is half of a round trip.
-        let us = self.pace.measure(lab.seconds, run, |us| 0.5e6 / us)?;
-        Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)])
+        let latency = self.pace.measure(lab.seconds, run, |taken| 0.5e6 / taken.mean_us)?;
+        Ok(latency.readings(&self.label))
     }
-}
-
-fn run_pair(lab: &BenchLab, device: PerftestDevice, program: &str, options: &str) -> Result<Pair> {
-    let how = match device {
-        PerftestDevice::Iwarp => "-R",
-        PerftestDevice::Shuttle | PerftestDevice::Sealed => "-d weft0",
-    };
-    lab.pair(ServerEnds::ByItself, |port| {
-        let side = Spec::new(program).args(&format!("{how} -F -p {port} {options}"));
-        let side = match device {
-            PerftestDevice::Iwarp => side.env("WEFT_TRANSPORT", "iwarp"),
-            PerftestDevice::Shuttle => side,
-            PerftestDevice::Sealed => side.env("WEFT_KEY", KEY),
-        };
-        let (server, client) = (side.clone(), side.args(&lab.address));
-        (server.under(&lab.weft), client.under(&lab.weft))
-    })
 }
 
 /// Reads `size iterations peak average messages`.
@@ -207,9 +217,11 @@ fn throughput(pair: &Pair, size: u64) -> Result<Throughput> {
     Ok(Throughput { gbps, mps, bytes, cpu_s: pair.cpu().as_secs_f64() })
 }
 
-/// Reads `size iterations min max typical average deviation 99% 99.9%`.
-fn average_us(stdout: &str) -> Result<f64> {
-    Ok(last_numbers(stdout, 9)?[5])
+/// Reads `size iterations min max typical average deviation 99% 99.9%`; what is typical is the
+/// median.
+fn latency(stdout: &str) -> Result<LatencyTaken> {
+    let numbers = last_numbers(stdout, 9)?;
+    Ok(LatencyTaken { p50_us: Some(numbers[4]), mean_us: numbers[5] })
 }
 
 #[cfg(test)]
@@ -244,6 +256,7 @@ mod tests {
     fn latency_is_read() {
         let row = " 64 1000 5.00 9.00 5.50 \t 5.75 \t0.36 \t\t6.24 \t\t9.26\n";
         let table = format!(" #bytes #iterations    t_min[usec]    t_max[usec]\n{row}-----\n");
-        assert_eq!(average_us(&table).unwrap(), 5.75);
+        let taken = latency(&table).unwrap();
+        assert_eq!(taken, LatencyTaken { p50_us: Some(5.5), mean_us: 5.75 });
     }
 }

@@ -3,11 +3,11 @@
 use anyhow::{Context, Result};
 use rustix::process::Signal;
 
-use super::BenchProbe;
+use super::{BenchProbe, LatencyTaken};
 use crate::lab::BenchLab;
 use crate::pair::ServerEnds;
 use crate::process::Spec;
-use crate::reading::{ProbeReading, ReadingUnit};
+use crate::reading::ProbeReading;
 
 /// A ping-pong of `size` bytes over TCP.
 #[derive(Debug)]
@@ -40,18 +40,19 @@ impl BenchProbe for SockperfPingPong {
             let client = Spec::new("sockperf").args(&format!("pp {where_} -m {size} -t {time}"));
             (server, client)
         })?;
-        let us = average_us(&pair.client.stdout)?;
-        Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)])
+        Ok(latency(&pair.client.stdout)?.readings(&self.label))
     }
 }
 
-/// Half of the average round trip.
-fn average_us(stdout: &str) -> Result<f64> {
-    let number = stdout.split_once("Summary: Latency is ").and_then(|(_, rest)| {
-        let word = rest.split_whitespace().next()?;
-        word.parse().ok()
-    });
-    number.with_context(|| format!("no summary in\n{stdout}"))
+/// Halves of round trips.
+fn latency(stdout: &str) -> Result<LatencyTaken> {
+    let behind = |words: &str| {
+        let (_, rest) = stdout.split_once(words)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    let mean_us = behind("Summary: Latency is ");
+    let mean_us = mean_us.with_context(|| format!("no summary in\n{stdout}"))?;
+    Ok(LatencyTaken { p50_us: behind("percentile 50.000 ="), mean_us })
 }
 
 #[cfg(test)]
@@ -60,8 +61,10 @@ mod tests {
 
     #[test]
     fn the_summary_is_read() {
-        let line = "sockperf: [2;35m====>\nsockperf: Summary: Latency is 4.454 usec\nsockperf: x";
-        assert_eq!(average_us(line).unwrap(), 4.454);
-        assert!(average_us("sockperf: Server Failed").is_err());
+        let said = "sockperf: [2;35m====>\nsockperf: Summary: Latency is 4.454 usec\n\
+                    sockperf: ---> percentile 50.000 =    4.101\n";
+        let taken = LatencyTaken { p50_us: Some(4.101), mean_us: 4.454 };
+        assert_eq!(latency(said).unwrap(), taken);
+        assert!(latency("sockperf: Server Failed").is_err());
     }
 }

@@ -1,9 +1,9 @@
-//! UCX over TCP.
+//! UCX over TCP, or over shared memory.
 
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::{BenchProbe, Pace, last_numbers};
+use super::{BenchProbe, LatencyTaken, MEAN, Pace, last_numbers};
 use crate::lab::BenchLab;
 use crate::pair::ServerEnds;
 use crate::process::Spec;
@@ -16,21 +16,37 @@ const BYTES_PER_MEBIBYTE: f64 = 1048576.0;
 pub struct Ucx {
     test: &'static str,
     size: u64,
+    transports: &'static str,
     label: String,
     pace: Pace,
 }
+
+/// UCX's transport over the network stack.
+const TCP: &str = "tcp";
+/// Its transports on one host: POSIX shared memory, and one copy by `process_vm_readv`.
+const SHARED_MEMORY: &str = "posix,cma";
 
 impl Ucx {
     /// The test `test` with messages of `size` bytes; `label` begins the names of its series.
     pub fn new(test: &'static str, size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with((100_000_000 / size).clamp(256, 20_000));
-        Self { test, size, label: label.to_owned(), pace }
+        Self { test, size, transports: TCP, label: label.to_owned(), pace }
+    }
+
+    /// The same over shared memory.
+    pub fn by_shared_memory(mut self) -> Self {
+        self.transports = SHARED_MEMORY;
+        self
+    }
+
+    fn is_of_latency(&self) -> bool {
+        self.test.ends_with("_lat")
     }
 
     fn numbers(&self, lab: &BenchLab, count: u64) -> Result<UcxNumbers> {
         let pair = lab.pair(ServerEnds::On(Signal::TERM), |port| {
-            let side =
-                Spec::new("ucx_perftest").env("UCX_TLS", "tcp").env("UCX_LOG_LEVEL", "error");
+            let side = Spec::new("ucx_perftest").env("UCX_TLS", self.transports);
+            let side = side.env("UCX_LOG_LEVEL", "error");
             let server = side.clone().args(&format!("-p {port}"));
             let (address, test, size) = (&lab.address, self.test, self.size);
             let warm_up = (count / 10).max(10);
@@ -46,6 +62,11 @@ impl BenchProbe for Ucx {
         self.label.clone()
     }
 
+    fn main_series(&self) -> String {
+        let aspect = if self.is_of_latency() { MEAN } else { "" };
+        format!("{}{aspect}", self.label)
+    }
+
     fn program(&self) -> Option<&str> {
         Some("ucx_perftest")
     }
@@ -56,8 +77,8 @@ impl BenchProbe for Ucx {
 
     fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let numbers = self.pace.measure(lab.seconds, |n| self.numbers(lab, n), |n| n.per_second)?;
-        if self.test.ends_with("_lat") {
-            return Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, numbers.us)]);
+        if self.is_of_latency() {
+            return Ok(numbers.latency.readings(&self.label));
         }
         let (gbps, mps) = (numbers.bytes_per_second * 8.0 / 1e9, numbers.per_second / 1e6);
         let messages = format!("{}, messages", self.label);
@@ -70,16 +91,17 @@ impl BenchProbe for Ucx {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct UcxNumbers {
-    us: f64,
+    latency: LatencyTaken,
     bytes_per_second: f64,
     per_second: f64,
 }
 
-/// Reads `iterations | median average overall (us) | average overall (MiB/s) | average overall`.
+/// Reads `iterations | 50 % average overall (us) | average overall (MiB/s) | average overall`.
 fn parse(stdout: &str) -> Result<UcxNumbers> {
     let numbers = last_numbers(stdout, 8)?;
     let bytes_per_second = numbers[5] * BYTES_PER_MEBIBYTE;
-    Ok(UcxNumbers { us: numbers[3], bytes_per_second, per_second: numbers[7] })
+    let latency = LatencyTaken { p50_us: Some(numbers[1]), mean_us: numbers[3] };
+    Ok(UcxNumbers { latency, bytes_per_second, per_second: numbers[7] })
 }
 
 #[cfg(test)]
@@ -90,8 +112,8 @@ mod tests {
     fn the_final_line_is_read() {
         let line = "  20000   0.020   112.731    55.155   554.42   1000.00    8871    16000\n";
         let numbers = parse(line).unwrap();
-        let expected =
-            UcxNumbers { us: 55.155, bytes_per_second: 1048576000.0, per_second: 16000.0 };
+        let latency = LatencyTaken { p50_us: Some(0.020), mean_us: 55.155 };
+        let expected = UcxNumbers { latency, bytes_per_second: 1048576000.0, per_second: 16000.0 };
         assert_eq!(numbers, expected);
         assert!(parse("+----+\n").is_err());
     }

@@ -3,10 +3,10 @@
 //!
 //! After figures 3 and 5 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
-use super::draft::{FigureDraft, Scope, WAYS, Words};
+use super::draft::{FigureDraft, ONE_HOST, Scope, WAYS, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::libfabric::Writes;
-use crate::probes::pattern::{Pattern, PatternProgram};
+use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 use crate::probes::ucx::Ucx;
 
 /// RDMA Writes one way.
@@ -59,6 +59,10 @@ pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
 fn loopback(scope: &Scope) -> FigureDraft {
     let mut draft = FigureDraft::new(LOOPBACK, ("bytes", Scale::Log), ("Gbit/s", Scale::Log));
     draft.plot(&scope.some(&SIZES), |way, bytes| Pattern::new(way, STREAM, bytes));
+    for bytes in scope.some(&SIZES) {
+        let pattern = Pattern::new(PatternTransport::Iwarp, STREAM, bytes);
+        draft.point(ONE_HOST, bytes, pattern.permitting_lane());
+    }
     let few = if scope.quick { &PEERS_AT[2..3] } else { &PEERS_AT };
     for bytes in few.iter().copied() {
         let label = |peer: &str| format!("{peer}: stream {bytes}");

@@ -4,6 +4,9 @@ use crate::figure::{Bound, Claim, Figure, FigureAxis, FigureCurve, FigurePoint, 
 use crate::probes::BenchProbe;
 use crate::probes::pattern::PatternTransport;
 
+/// The curve of Weft as it comes, between two processes of one host.
+pub const ONE_HOST: &str = "Weft on one host";
+
 /// Curves of Weft's transports and of the kernel's TCP.
 pub const WAYS: [(&str, PatternTransport); 3] = [
     ("Weft over iWARP", PatternTransport::Iwarp),
@@ -80,7 +83,7 @@ impl FigureDraft {
 
     /// A point whose height is the main series of a probe.
     pub fn point(&mut self, curve: &str, x: u64, probe: impl BenchProbe + 'static) {
-        let series = probe.name();
+        let series = probe.main_series();
         self.measure(probe);
         self.place(curve, x, "", series);
     }

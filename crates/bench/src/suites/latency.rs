@@ -4,7 +4,7 @@
 //! and 8 of Jin and others' on RDMA over IP in the WAN.
 
 use super::bandwidth::{FABRIC, PEERS_AT, UCX};
-use super::draft::{FigureDraft, Scope, Words};
+use super::draft::{FigureDraft, ONE_HOST, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::libfabric::LibfabricPingPong;
 use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
@@ -44,7 +44,8 @@ const SIZES: Words = Words {
     shape: "On a LAN RDMA takes half as long for small messages; for large ones the wire is the \
             limit and the curves run together.",
     here: "The same ping-pong over loopback with messages up to 1 MiB; beside it `fi_pingpong -p \
-           tcp` and `ucx_perftest -t tag_lat` with `UCX_TLS=tcp`.",
+           tcp` and `ucx_perftest -t tag_lat` with `UCX_TLS=tcp`. One more curve is Weft as it \
+           comes, by shared memory where both ends may; the others of Weft are with WEFT_LANE=off.",
     limits: "Loopback has no wire: for large messages copying is the limit, not 1 Gbit/s.",
 };
 const ROUTED: Words = Words {
@@ -73,7 +74,7 @@ pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
 }
 
 fn small(scope: &Scope) -> FigureDraft {
-    let mut draft = FigureDraft::new(SMALL, ("bytes", Scale::Linear), ("us", Scale::Linear));
+    let mut draft = FigureDraft::new(SMALL, ("bytes", Scale::Linear), ("us, mean", Scale::Linear));
     plot(&mut draft, &scope.some(&[1, 16, 32, 64, 80, 100]), true, None);
     draft.claim(
         "Over iWARP 64 bytes take well below what blocking sockets take",
@@ -97,9 +98,13 @@ fn small(scope: &Scope) -> FigureDraft {
 }
 
 fn sizes(scope: &Scope) -> FigureDraft {
-    let mut draft = FigureDraft::new(SIZES, ("bytes", Scale::Log), ("us", Scale::Log));
+    let mut draft = FigureDraft::new(SIZES, ("bytes", Scale::Log), ("us, mean", Scale::Log));
     let sizes = [64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
     plot(&mut draft, &scope.some(&sizes), true, None);
+    for bytes in scope.some(&sizes) {
+        let pattern = Pattern::new(PatternTransport::Iwarp, PINGPONG, bytes);
+        draft.point(ONE_HOST, bytes, pattern.permitting_lane());
+    }
     let few = &PEERS_AT[..if scope.quick { 1 } else { PEERS_AT.len() }];
     for bytes in few.iter().copied() {
         let label = |peer: &str| format!("{peer}: pingpong {bytes}");
@@ -130,7 +135,7 @@ fn sizes(scope: &Scope) -> FigureDraft {
 }
 
 fn routed(scope: &Scope) -> FigureDraft {
-    let mut draft = FigureDraft::new(ROUTED, ("bytes", Scale::Log), ("us", Scale::Linear));
+    let mut draft = FigureDraft::new(ROUTED, ("bytes", Scale::Log), ("us, mean", Scale::Linear));
     let path = scope.path("rtt=0ms");
     plot(&mut draft, &scope.some(&[4, 64, 1 << 10, 1 << 12, 1 << 14]), false, Some(&path));
     together(&mut draft, 1 << 10, 1.3);
@@ -139,7 +144,7 @@ fn routed(scope: &Scope) -> FigureDraft {
 
 fn delays(scope: &Scope) -> FigureDraft {
     let mut draft =
-        FigureDraft::new(DELAY, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
+        FigureDraft::new(DELAY, ("delay each way, ms", Scale::Linear), ("us, mean", Scale::Linear));
     for delay in scope.some(&[1, 2, 4, 8, 16]) {
         let path = scope.path(&format!("delay={delay}ms"));
         for (curve, way) in [
