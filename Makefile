@@ -9,9 +9,9 @@ libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo check test test-units test-clients test-measurements lint build release \
-        bench bench-quick bench-wan examples interop soak soak-connections soak-fio soak-stopped \
-        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri mutants sanitizers \
-        advisories deps mpich publish-check pyverbs peers servers install uninstall
+        bench bench-quick bench-wan benchmarks examples interop soak soak-connections soak-fio \
+        soak-stopped soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri mutants \
+        sanitizers advisories deps mpich publish-check pyverbs peers servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -75,6 +75,19 @@ bench-quick: deps release ## A look at the papers' figures on this machine (belo
 
 bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--quick")
 	@$(TARGET)/release/weft bench table lan $(ARGS)
+
+# Each table goes into its place in BENCHMARKS.md; the results of the figures are kept.
+TABLES ?= lan figures wan
+ROUNDS ?= 5
+
+benchmarks: deps release ## Every table of BENCHMARKS.md measured again (hours; TABLES=lan: 15 min)
+	@set -e; for table in $(TABLES); do case $$table in \
+	lan) $(TARGET)/release/weft bench table lan --rounds $(ROUNDS) --into BENCHMARKS.md $(ARGS);; \
+	figures) $(TARGET)/release/weft bench all --rounds $(ROUNDS) --into BENCHMARKS.md $(ARGS);; \
+	wan) $(MAKE) --no-print-directory bench-wan \
+	    ARGS="--rounds $(ROUNDS) --into BENCHMARKS.md $(ARGS)";; \
+	*) echo "TABLES has lan, figures and wan, not $$table" >&2; exit 1;; \
+	esac; done
 
 examples: release ## The programs of examples/ over TCP and both kinds of SDP (a minute)
 	@$(TARGET)/release/weft bench apps $(ARGS)
