@@ -4,6 +4,7 @@ use weft_wire::crc::Crc32c;
 use weft_wire::shuttle::frame::{Frame, Frames};
 use weft_wire::shuttle::greeting::Greeting;
 use weft_wire::shuttle::hello::Hello;
+use weft_wire::shuttle::segments::{PackedSegments, put_table};
 use weft_wire::shuttle::{CTRL_LEN, DATA_LEN, Packet};
 
 /// `data` as a datagram; a handshake packet with its checksum put right.
@@ -11,7 +12,7 @@ pub fn packet(data: &[u8]) {
     match Packet::parse(data) {
         Ok(Packet::Data(header)) => {
             assert_eq!(Packet::parse(&header.to_bytes()), Ok(Packet::Data(header)));
-            assert!(data.len() >= DATA_LEN);
+            segments(header.several, &data[DATA_LEN..]);
         }
         Ok(Packet::Ctrl(header)) => {
             assert_eq!(Packet::parse(&header.to_bytes()), Ok(Packet::Ctrl(header)));
@@ -27,6 +28,16 @@ pub fn packet(data: &[u8]) {
         }
         Err(_) => assert!(Hello::parse(data).is_err()),
     }
+}
+
+/// `data` as the segments of a data packet.
+fn segments(several: bool, data: &[u8]) {
+    let Ok(segments) = PackedSegments::parse(several, data) else { return };
+    let lengths: Vec<u16> = segments.clone().map(|segment| segment.len() as u16).collect();
+    let mut octets: Vec<u8> = segments.flatten().copied().collect();
+    put_table(&lengths, |part| octets.extend_from_slice(part));
+    assert_eq!(octets, data);
+    assert!(!several || lengths.len() > 1);
 }
 
 /// `data` as private data of the handshake.

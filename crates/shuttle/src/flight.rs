@@ -8,8 +8,9 @@ use weft_wire::shuttle::StreamId;
 /// Content of the packets of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cargo {
-    /// Consecutive segments of a stream.
-    Segments { stream: StreamId, first_dsn: u64 },
+    /// Consecutive segments of a stream: `each` in every packet but the last, which has
+    /// `last_each`.
+    Segments { stream: StreamId, first_dsn: u64, each: u16, last_each: u16 },
     /// Frames, regenerated from current state and never retransmitted.
     Frames,
     /// A Rate frame; repeated when lost.
@@ -145,18 +146,29 @@ impl Flight {
 
     /// Segments carried by the packets of `mask`, as runs.
     pub(crate) fn segments(&self, mut mask: u64) -> impl Iterator<Item = Segments> + use<> {
-        let cargo = self.cargo;
+        let (cargo, count) = (self.cargo, self.count());
         std::iter::from_fn(move || {
-            let Cargo::Segments { stream, first_dsn } = cargo else { return None };
+            let Cargo::Segments { stream, first_dsn, each, last_each } = cargo else { return None };
             if mask == 0 {
                 return None;
             }
             let from = mask.trailing_zeros();
             let len = (mask >> from).trailing_ones();
             mask &= !(u64::MAX >> (64 - len) << from);
-            let first = first_dsn + u64::from(from);
-            Some(Segments { stream, first, last: first + u64::from(len) - 1 })
+            let before = |packets| first_dsn + u64::from(packets) * u64::from(each);
+            let end = from + len;
+            let last = match end == count {
+                true => before(end - 1) + u64::from(last_each) - 1,
+                false => before(end) - 1,
+            };
+            Some(Segments { stream, first: before(from), last })
         })
+    }
+
+    /// Segments in all packets.
+    pub(crate) fn segment_count(&self) -> u64 {
+        let all = self.segments(self.mask(self.first_pn, self.last_pn()));
+        all.map(|run| run.last + 1 - run.first).sum()
     }
 }
 
@@ -186,12 +198,30 @@ mod tests {
     fn segments_come_as_runs() {
         let stream = StreamId(3);
         let mut flight = Flight::new(7, 64, 1, 1);
-        flight.cargo = Cargo::Segments { stream, first_dsn: 1000 };
+        flight.cargo = Cargo::Segments { stream, first_dsn: 1000, each: 1, last_each: 1 };
         let all: Vec<_> = flight.segments(u64::MAX).collect();
         assert_eq!(all, [Segments { stream, first: 1000, last: 1063 }]);
         let some: Vec<_> = flight.segments(0b1_0110).collect();
         assert_eq!(some[0], Segments { stream, first: 1001, last: 1002 });
         assert_eq!(some[1], Segments { stream, first: 1004, last: 1004 });
+    }
+
+    #[test]
+    fn packets_may_hold_several_segments() {
+        let stream = StreamId(3);
+        let mut flight = Flight::new(7, 4, 1, 1);
+        flight.cargo = Cargo::Segments { stream, first_dsn: 100, each: 5, last_each: 9 };
+        assert_eq!(flight.segment_count(), 24);
+        let runs =
+            |mask| flight.segments(mask).map(|run| (run.first, run.last)).collect::<Vec<_>>();
+        assert_eq!(runs(0b1111), [(100, 123)]);
+        assert_eq!(runs(0b1011), [(100, 109), (115, 123)]);
+        assert_eq!(runs(0b0100), [(110, 114)]);
+        flight.cargo = Cargo::Segments { stream, first_dsn: 100, each: 5, last_each: 2 };
+        assert_eq!(
+            flight.segments(0b1000).next().map(|run| (run.first, run.last)),
+            Some((115, 116))
+        );
     }
 
     #[test]

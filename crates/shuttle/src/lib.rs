@@ -25,6 +25,7 @@ mod csprng;
 mod endpoint;
 mod error;
 mod flight;
+mod flight_builder;
 mod key;
 mod mtu;
 mod mtu_suspect;
@@ -41,6 +42,7 @@ mod scheduler;
 mod seal;
 mod sealed_datagram;
 mod stream;
+mod transmit;
 mod window;
 
 pub use capability::capabilities;
@@ -48,7 +50,7 @@ pub use config::{
     Identity, MAX_DATAGRAM, MAX_PATHS, MAX_STREAMS, MIN_DATAGRAM, PACKETS_PER_KEY, ShuttleConfig,
 };
 pub use connection::{
-    ConnectionStats, PeerRequest, Ports, ShuttleConnection, ShuttleEvent, TimeWait, Transmit,
+    ConnectionStats, PeerRequest, Ports, ShuttleConnection, ShuttleEvent, TimeWait,
 };
 pub use endpoint::{Arrival, Endpoint, EndpointStats, Gate, Listen, Passage, Ticket};
 pub use error::{ConnectionEnd, Refusal, ShuttleMisuse};
@@ -58,3 +60,4 @@ pub use path::Route;
 pub use recovery::RecoveryStats;
 pub use sealed_datagram::{AddressPair, Opener, SEALED_OVERHEAD, Sealer, Unopened};
 pub use stream::{Credit, Placement, Profile};
+pub use transmit::Transmit;

@@ -32,7 +32,7 @@ pub enum Credentials {
 }
 
 /// Beginning of the Noise prologue: protocol and version.
-const PROLOGUE: &[u8] = b"weft shuttle 2";
+const PROLOGUE: &[u8] = b"weft shuttle 3";
 
 /// Largest overhead of a key agreement message over its inner packet, in bytes.
 const OVERHEAD_MAX: usize = 128;

@@ -78,12 +78,13 @@ impl Guard {
         CTRL_LEN + if self.sealed.is_some() { seal::TAG_LEN } else { TAG_LEN }
     }
 
-    /// Appends a data packet with the full packet number `pn`.
+    /// Appends a data packet with the full packet number `pn`, and `body` between header and
+    /// trailer.
     pub(crate) fn put_data(
         &mut self,
         pn: u64,
         header: &DataHeader,
-        segment: &Gather,
+        body: &Gather,
         memory: &impl RegisteredMemory,
         out: &mut Gather,
     ) {
@@ -91,7 +92,7 @@ impl Guard {
             out.push_with(|slab| {
                 let start = slab.len();
                 slab.extend(header.to_bytes());
-                copy(segment, memory, slab);
+                copy(body, memory, slab);
                 sealed.seal(header.ctrl.path.0, pn, slab, start, DATA_LEN);
             });
             return;
@@ -103,9 +104,9 @@ impl Guard {
             memory,
         };
         packet.out.push_bytes(&header.to_bytes());
-        for piece in segment.pieces() {
+        for piece in body.pieces() {
             match *piece {
-                Piece::Slab { start, len } => packet.out.push_bytes(segment.staged(start, len)),
+                Piece::Slab { start, len } => packet.out.push_bytes(body.staged(start, len)),
                 Piece::Memory(piece) if piece.len < COPY_BELOW => {
                     packet.out.push_copy(packet.memory, piece);
                 }
@@ -136,7 +137,7 @@ impl Guard {
         });
     }
 
-    /// Segment of a data packet, if it verifies.
+    /// What lies between header and trailer of a data packet, if it verifies.
     pub(crate) fn open_data<'a>(
         &mut self,
         pn: u64,
@@ -192,11 +193,11 @@ fn begin_crc(secret: [u64; 2], by_initiator: bool) -> Crc32c {
     Crc32c::new().update(&prefix)
 }
 
-/// Appends the contents of `segment`.
-fn copy(segment: &Gather, memory: &impl RegisteredMemory, out: &mut Vec<u8>) {
-    for piece in segment.pieces() {
+/// Appends the contents of `body`.
+fn copy(body: &Gather, memory: &impl RegisteredMemory, out: &mut Vec<u8>) {
+    for piece in body.pieces() {
         match *piece {
-            Piece::Slab { start, len } => out.extend_from_slice(segment.staged(start, len)),
+            Piece::Slab { start, len } => out.extend_from_slice(body.staged(start, len)),
             Piece::Memory(piece) => memory.copy_to(piece, out),
         }
     }
@@ -272,7 +273,7 @@ mod tests {
             let mut segment = Gather::new();
             segment.push_bytes(b"a segment");
             let mut out = Gather::new();
-            let header = DataHeader { ctrl: ctrl(), dsn: 9, frontier: 7 };
+            let header = DataHeader { ctrl: ctrl(), several: false, dsn: 9, frontier: 7 };
             here.put_data(1, &header, &segment, &NoMemory, &mut out);
             assert_eq!(out.len(), 9 + usize::from(here.data_overhead()));
             let data = |guard: &mut Guard| {

@@ -125,6 +125,27 @@ impl Gather {
         self.len = 0;
     }
 
+    /// Drops what lies beyond the first `len` octets.
+    pub fn truncate(&mut self, len: usize) {
+        while self.len > len
+            && let Some(last) = self.pieces.last_mut()
+        {
+            let over = (self.len - len) as u32;
+            let (Piece::Slab { len: size, .. } | Piece::Memory(MemoryPiece { len: size, .. })) =
+                last;
+            let dropped = over.min(*size);
+            *size -= dropped;
+            let is_empty = *size == 0;
+            if let Piece::Slab { .. } = last {
+                self.slab.truncate(self.slab.len() - dropped as usize);
+            }
+            self.len -= dropped as usize;
+            if is_empty {
+                self.pieces.pop();
+            }
+        }
+    }
+
     /// Octets of memory that it keeps for what is staged.
     pub fn room(&self) -> usize {
         self.slab.capacity()
@@ -362,5 +383,24 @@ mod tests {
             ]
         );
         assert_eq!(gather.staged(0, 4), b"abcd");
+    }
+
+    #[test]
+    fn what_is_dropped_leaves_no_trace() {
+        let mut gather = Gather::new();
+        gather.push_bytes(b"abcd");
+        gather.push_memory(MemoryPiece { addr: 64, len: 3 });
+        gather.push_bytes(b"efg");
+        gather.truncate(99);
+        for (len, pieces, staged) in [(9, 3, 6), (7, 2, 4), (6, 2, 4), (4, 1, 4), (1, 1, 1)] {
+            gather.truncate(len);
+            let left = (gather.len(), gather.pieces().len(), gather.slab().len());
+            assert_eq!(left, (len, pieces, staged));
+        }
+        gather.push_bytes(b"z");
+        assert_eq!(gather.pieces(), [Piece::Slab { start: 0, len: 2 }]);
+        assert_eq!(gather.staged(0, 2), b"az");
+        gather.truncate(0);
+        assert!(gather.is_empty() && gather.pieces().is_empty());
     }
 }

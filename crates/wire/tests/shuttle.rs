@@ -8,6 +8,7 @@ mod mutate;
 use proptest::prelude::*;
 use weft_wire::shuttle::frame::{Ack, Frame, Frames, Ranges};
 use weft_wire::shuttle::hello::{Hello, HelloKind, HelloLimits, Modules};
+use weft_wire::shuttle::segments::put_table;
 use weft_wire::shuttle::{ConnectionId, CtrlHeader, DataHeader, PN_BITS, Packet, PathId, StreamId};
 
 const PN_MAX: u64 = (1 << PN_BITS) - 1;
@@ -81,12 +82,12 @@ proptest! {
         cid: u32,
         (path, phase) in (any::<u8>(), 0..4_u8),
         pn: u32,
-        ack_now: bool,
+        (ack_now, several) in any::<(bool, bool)>(),
         (dsn, frontier) in any::<(u32, u32)>(),
     ) {
         let cid = ConnectionId(cid);
         let ctrl = CtrlHeader { cid, path: PathId(path), pn, phase, ack_now };
-        let data = DataHeader { ctrl, dsn, frontier };
+        let data = DataHeader { ctrl, several, dsn, frontier };
         prop_assert_eq!(Packet::parse(&ctrl.to_bytes()), Ok(Packet::Ctrl(ctrl)));
         prop_assert_eq!(Packet::parse(&data.to_bytes()), Ok(Packet::Data(data)));
     }
@@ -138,8 +139,11 @@ fn mutated_packets_do_no_harm() {
         phase: 1,
         ack_now: false,
     };
-    let mut data = DataHeader { ctrl, dsn: 5, frontier: 6 }.to_bytes().to_vec();
-    data.extend([0xc1; 40]);
+    let header = DataHeader { ctrl, several: false, dsn: 5, frontier: 6 };
+    let data = [&header.to_bytes()[..], &[0xc1; 40]].concat();
+    let header = DataHeader { several: true, ..header };
+    let mut several = [&header.to_bytes()[..], &[0xc1; 40]].concat();
+    put_table(&[14, 20, 6], |part| several.extend_from_slice(part));
     let mut frames = ctrl.to_bytes().to_vec();
     let mut room = Vec::new();
     let runs = [(900, 1000), (500, 600), (7, 7)];
@@ -151,6 +155,6 @@ fn mutated_packets_do_no_harm() {
         frame.encode(&mut frames);
     }
     Frame::Credit { stream: StreamId(2), limit: 70_000, wait_us: 640 }.encode(&mut frames);
-    let seeds = [data, frames, some_hello(b"private", 99), some_hello(b"", 1 << 40)];
+    let seeds = [data, several, frames, some_hello(b"private", 99), some_hello(b"", 1 << 40)];
     mutate::smoke("shuttle_packet", &seeds, 20_000, bodies::packet);
 }

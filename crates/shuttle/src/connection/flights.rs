@@ -4,21 +4,20 @@
 //! request must be complete before the peer's reply arrives, as it is on hardware; perftest relies
 //! on that.
 
-use weft_wire::llp::{Gather, RegisteredMemory, SegmentId, UlpduSource};
+use weft_wire::llp::{RegisteredMemory, UlpduSource};
 use weft_wire::shuttle::frame::Frame;
-use weft_wire::shuttle::{CtrlHeader, DataHeader, StreamId};
+use weft_wire::shuttle::{CtrlHeader, StreamId};
 
-use super::tx::Transmit;
-use super::{ConnectionStats, Ports, ShuttleConnection};
+use super::{Ports, ShuttleConnection};
 use crate::cc::octets_in;
 use crate::config::MAX_PATHS;
-use crate::flight::{Cargo, Flight};
+use crate::flight::Cargo;
+use crate::flight_builder::{FlightBuilder, Sendable};
 use crate::path::Path;
 use crate::path_budget::{Allowance, SHARED_BUDGET};
-use crate::protect::Guard;
 use crate::scheduler::{PathOutlook, arrival_ns};
-use crate::stream::StreamState;
 use crate::stream::send::SendStream;
+use crate::transmit::Transmit;
 
 impl ShuttleConnection {
     /// Builds a flight of one stream on path `at`; `false` if none may leave.
@@ -176,7 +175,7 @@ impl ShuttleConnection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> bool {
-        let Self { session, paths, streams, segment, stats, cap, waits, dry, .. } = self;
+        let Self { session, paths, streams, body, stats, cap, waits, dry, .. } = self;
         (*waits, *dry) = (false, false);
         let (Some(session), Some(stream), Some(source)) =
             (session, streams.get_mut(id), ports.source(id))
@@ -188,16 +187,27 @@ impl ShuttleConnection {
         let (path, guard) = (&mut paths[at], &mut session.guard);
         let cid = session.peer_cid.with_stream(id);
         let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
-        let mut builder =
-            FlightBuilder { now_ns, path, guard, header, source, segment, stats, sendable };
+        let mut builder = FlightBuilder {
+            now_ns,
+            path,
+            guard,
+            header,
+            source,
+            body,
+            sendable,
+            dry: true,
+            resent: (0, 0),
+        };
         let (flight, next) = builder.build(id, stream, packets, memory, out);
+        stats.segments_resent += builder.resent.0;
+        stats.octets_resent += builder.resent.1;
         *dry = next.is_none();
         let Some(mut flight) = flight else { return false };
         flight.budget = budget;
         stream.send.deficit -= flight.octets() as i64;
         stream.cap.handle_sent(now_ns, flight.octets());
         cap.handle_sent(now_ns, flight.octets());
-        stats.segments_out += u64::from(flight.count());
+        stats.segments_out += flight.segment_count();
         let path = &mut paths[at];
         path.ping = false;
         out.route = Some(path.route);
@@ -205,18 +215,6 @@ impl ShuttleConnection {
         streams.change(id);
         true
     }
-}
-
-/// Segments of a stream that may leave on a path: retransmissions, and new ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sendable {
-    holes: bool,
-    new: bool,
-}
-
-impl Sendable {
-    /// Everything may leave.
-    const ALL: Self = Self { holes: true, new: true };
 }
 
 /// Chooses what of a stream leaves on path `at` (S-73): nothing that would arrive earlier over the
@@ -252,100 +250,5 @@ fn choose(
     Sendable {
         holes: holes == 0 || here_ns <= arrival_ns(outlooks, holes),
         new: left >= room || here_ns <= arrival_ns(outlooks, left),
-    }
-}
-
-/// Number and id of a segment to send, and whether it is a retransmission.
-type NextSegment = (u64, SegmentId, bool);
-
-/// Builder of a flight.
-struct FlightBuilder<'a, S> {
-    now_ns: u64,
-    path: &'a mut Path,
-    guard: &'a mut Guard,
-    /// Header common to all packets but for packet number and request for an acknowledgement.
-    header: CtrlHeader,
-    source: S,
-    segment: &'a mut Gather,
-    stats: &'a mut ConnectionStats,
-    sendable: Sendable,
-}
-
-impl<S: UlpduSource> FlightBuilder<'_, S> {
-    /// Builds up to `packets` packets with consecutive segments, retransmissions first. Also
-    /// returns the segment that would follow.
-    fn build(
-        &mut self,
-        id: StreamId,
-        stream: &mut StreamState,
-        packets: u64,
-        memory: &impl RegisteredMemory,
-        out: &mut Transmit,
-    ) -> (Option<Flight>, Option<NextSegment>) {
-        let overhead = self.guard.data_overhead();
-        let mulpdu = self.path.datagram_octets - overhead;
-        let first_pn = self.path.recovery.next_pn();
-        let (mut first_dsn, mut octets, mut last_octets, mut count) = (0, 0, 0, 0_u8);
-        let mut next = self.next(stream, mulpdu);
-        while let Some((dsn, name, again)) = next
-            && u64::from(count) < packets
-        {
-            if count > 0 && dsn != first_dsn + u64::from(count) {
-                break;
-            }
-            self.segment.clear();
-            self.source.gather(name, self.segment);
-            let size = overhead + self.segment.len() as u16;
-            if count > 0 && (size > octets || last_octets < octets) {
-                break;
-            }
-            if count == 0 {
-                (first_dsn, octets) = (dsn, size);
-            }
-            if again {
-                stream.send.resent(dsn);
-                self.stats.segments_resent += 1;
-                self.stats.octets_resent += u64::from(size);
-            } else {
-                stream.send.sent(self.now_ns);
-            }
-            next = self.next(stream, mulpdu);
-            let dry = next.is_none();
-            if dry && !again {
-                stream.send.queue_tail();
-                next = self.next(stream, mulpdu);
-            }
-            let mut ctrl = self.header;
-            let pn = first_pn + u64::from(count);
-            ctrl.pn = pn as u32;
-            ctrl.phase = self.guard.next_phase();
-            ctrl.ack_now = dry && self.path.may_ask(self.now_ns);
-            let start = out.gather.len();
-            let frontier = stream.recv.frontier() as u32;
-            let header = DataHeader { ctrl, dsn: dsn as u32, frontier };
-            self.guard.put_data(pn, &header, self.segment, memory, &mut out.gather);
-            out.end_datagram(start);
-            out.may_fragment |= size > self.path.datagram_octets;
-            last_octets = size;
-            count += 1;
-        }
-        let flight = (count > 0).then(|| {
-            let mut flight = Flight::new(first_pn, count, octets, last_octets);
-            flight.cargo = Cargo::Segments { stream: id, first_dsn };
-            flight
-        });
-        (flight, next)
-    }
-
-    fn next(&mut self, stream: &mut StreamState, mulpdu: u16) -> Option<NextSegment> {
-        let send = &mut stream.send;
-        if let Some(dsn) = send.next_resend().filter(|_| self.sendable.holes) {
-            return Some((dsn, send.name(dsn), true));
-        }
-        if !self.sendable.new || !send.may_send_new() {
-            return None;
-        }
-        let name = send.peek(mulpdu, &mut self.source)?;
-        Some((send.next_dsn(), name, false))
     }
 }

@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 pub use handshake::PeerRequest;
 pub use status::ConnectionStats;
 pub use time_wait::TimeWait;
-pub use tx::Transmit;
-use weft_wire::llp::{Gather, UlpduSink, UlpduSource};
+use weft_wire::llp::{UlpduSink, UlpduSource};
 use weft_wire::shuttle::hello::{HelloLimits, Modules};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
 use crate::config::{Identity, MAX_PATHS, ShuttleConfig};
 use crate::error::{ConnectionEnd, ShuttleMisuse};
+use crate::flight_builder::DataBody;
 use crate::noise::Agreement;
 use crate::pacer::Cap;
 use crate::path::{Path, Route};
@@ -176,7 +176,8 @@ pub struct ShuttleConnection {
     tokens: u64,
     outcome: AckOutcome,
     frames: Vec<u8>,
-    segment: Gather,
+    /// Segments of the packet being built.
+    body: DataBody,
     stats: ConnectionStats,
 }
 
@@ -213,7 +214,7 @@ impl ShuttleConnection {
             tokens: 0,
             outcome: AckOutcome::default(),
             frames: Vec::new(),
-            segment: Gather::new(),
+            body: DataBody::default(),
             stats: ConnectionStats::default(),
         }
     }

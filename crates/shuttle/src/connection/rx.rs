@@ -3,9 +3,10 @@
 use weft_wire::ids::Msn;
 use weft_wire::llp::UlpduSource;
 use weft_wire::shuttle::frame::{Ack, Frame, Frames};
+use weft_wire::shuttle::segments::PackedSegments;
 use weft_wire::shuttle::{CtrlHeader, DataHeader, Packet, PathId, StreamId, widen};
 
-use super::{ConnectionState, Ports, ShuttleConnection};
+use super::{ConnectionState, Order, Ports, ShuttleConnection};
 use crate::config::MAX_PATHS;
 use crate::error::ConnectionEnd;
 use crate::path::Route;
@@ -60,7 +61,9 @@ impl ShuttleConnection {
         let Some(pn) = self.fresh_number(&header.ctrl) else { return Ok(()) };
         let Some(session) = &mut self.session else { return Ok(()) };
         let order = session.order;
-        let Some(segment) = session.guard.open_data(pn, &header.ctrl, datagram) else {
+        let body = session.guard.open_data(pn, &header.ctrl, datagram);
+        let segments = body.and_then(|body| PackedSegments::parse(header.several, body).ok());
+        let Some(segments) = segments else {
             self.stats.foreign_datagrams += 1;
             return Ok(());
         };
@@ -80,27 +83,49 @@ impl ShuttleConnection {
         // Before placement, so that a request is complete before the peer's reply to it is placed
         // (S-47).
         self.handle_frontier(id, |known| widen(header.frontier, known), ports);
-        let Some(mut sink) = ports.sink(id) else { return Ok(()) };
-        let stream = self.stream(id, order);
-        let dsn = widen(header.dsn, stream.recv.frontier());
-        let taken = stream.recv.handle_segment(dsn, segment, &mut sink);
-        drop(sink);
-        match taken {
-            Ok(Taken::No) => {
-                self.heard_ns = now_ns;
-                self.stats.unheld_segments += 1;
-                self.follow(now_ns, route, &header.ctrl, pn);
-                return Ok(());
-            }
-            Ok(Taken::Duplicate) => self.stats.duplicate_segments += 1,
-            Ok(Taken::Yes) | Err(_) => {}
+        let taken = self.take_segments(id, order, header.dsn, segments, ports);
+        self.untold.insert(id);
+        // A segment may be a request, whose answer is the source's next segment.
+        self.streams.wake(id);
+        if let Ok(false) = taken {
+            self.heard_ns = now_ns;
+            self.follow(now_ns, route, &header.ctrl, pn);
+            return Ok(());
         }
         self.note(now_ns, route, marked, &header.ctrl, pn);
-        self.untold.insert(id);
-        // The segment may be a request, whose answer is the source's next segment.
-        self.streams.wake(id);
         self.owe_ack(now_ns, header.ctrl.path, header.ctrl.ack_now);
-        taken.map(|_| ()).map_err(|fault| (id, fault))
+        taken.map(drop).map_err(|fault| (id, fault))
+    }
+
+    /// Places or holds the segments of a packet, in order. Returns whether all are; otherwise the
+    /// packet is not acknowledged, and of those that come again the others are duplicates (S-43).
+    fn take_segments<P: Ports>(
+        &mut self,
+        id: StreamId,
+        order: Order,
+        first_dsn: u32,
+        segments: PackedSegments<'_>,
+        ports: &mut P,
+    ) -> Result<bool, P::Fault> {
+        let Some(mut sink) = ports.sink(id) else { return Ok(false) };
+        let recv = &mut self.stream(id, order).recv;
+        let first = widen(first_dsn, recv.frontier());
+        let mut duplicates = 0;
+        let mut all = true;
+        for (dsn, segment) in (first..).zip(segments) {
+            match recv.handle_segment(dsn, segment, &mut sink)? {
+                Taken::Yes => {}
+                Taken::Duplicate => duplicates += 1,
+                Taken::No => {
+                    all = false;
+                    break;
+                }
+            }
+        }
+        drop(sink);
+        self.stats.duplicate_segments += duplicates;
+        self.stats.unheld_segments += u64::from(!all);
+        Ok(all)
     }
 
     fn handle_ctrl<P: Ports>(
@@ -345,7 +370,7 @@ mod tests {
     use weft_wire::shuttle::hello::{Modules, protection};
     use zeroize::Zeroizing;
 
-    use super::super::{Order, Session};
+    use super::super::Session;
     use super::*;
     use crate::config::{Identity, ShuttleConfig};
     use crate::protect::Guard;
@@ -377,7 +402,7 @@ mod tests {
     /// of packets that it cannot have shows nothing.
     #[test]
     fn an_ack_of_a_packet_never_sent_changes_no_key() {
-        let (mut connection, mut out) = (open(), super::super::Transmit::default());
+        let (mut connection, mut out) = (open(), crate::transmit::Transmit::default());
         connection.frames = vec![1];
         connection.put_timed(0, 0, crate::flight::Cargo::Frames, &mut out);
         let mut room = Vec::new();

@@ -13,9 +13,9 @@ use crate::recovery::RecoveryStats;
 pub struct ConnectionStats {
     /// Datagrams sent.
     pub datagrams_out: u64,
-    /// Data packets sent, each with one segment.
+    /// Segments sent, retransmissions included.
     pub segments_out: u64,
-    /// Bytes of retransmitted packets.
+    /// Bytes of retransmitted segments.
     pub octets_resent: u64,
     /// Segments retransmitted.
     pub segments_resent: u64,

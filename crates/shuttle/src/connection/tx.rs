@@ -1,6 +1,6 @@
 //! Transmission: handshake packets, control packets that are due, then segments (`flights`).
 
-use weft_wire::llp::{Gather, RegisteredMemory};
+use weft_wire::llp::RegisteredMemory;
 use weft_wire::shuttle::frame::{Frame, MAX_PLAIN_FRAME};
 use weft_wire::shuttle::{CtrlHeader, StreamId};
 
@@ -10,6 +10,7 @@ use crate::path::{Path, Route};
 use crate::path_budget::SHARED_BUDGET;
 use crate::stream::table::StreamTable;
 use crate::stream::{Credit, StreamState};
+use crate::transmit::Transmit;
 
 /// Most bytes of acknowledgement ranges in a control packet; older runs rotate beyond that.
 const RANGES_MAX: usize = 1000;
@@ -31,42 +32,6 @@ pub(super) enum Owed {
     Untimed,
     /// Acknowledged and timed.
     Timed(Cargo),
-}
-
-/// Datagrams to send over one route, in one call where the system can: all of one length but the
-/// last, which may be shorter.
-#[derive(Debug, Default)]
-pub struct Transmit {
-    /// Contents of the datagrams, concatenated.
-    pub gather: Gather,
-    /// Length of each datagram in bytes.
-    pub lengths: Vec<u16>,
-    /// Route; set if there are any datagrams.
-    pub route: Option<Route>,
-    /// Retransmitted segments keep their size, and may exceed the path MTU: IP fragmentation is
-    /// allowed.
-    pub may_fragment: bool,
-    /// Nothing more is to be sent now.
-    pub is_last: bool,
-    /// An MTU probe: its buffer, up to 128 KB on loopback, is not kept.
-    holds_probe: bool,
-}
-
-impl Transmit {
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.holds_probe) {
-            self.gather = Gather::new();
-        }
-        self.gather.clear();
-        self.lengths.clear();
-        self.route = None;
-        self.may_fragment = false;
-        self.is_last = false;
-    }
-
-    pub(super) fn end_datagram(&mut self, start: usize) {
-        self.lengths.push((self.gather.len() - start) as u16);
-    }
 }
 
 impl ShuttleConnection {

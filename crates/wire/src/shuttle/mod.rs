@@ -1,19 +1,20 @@
 //! Shuttle: packets that carry DDP segments over datagrams (`docs/shuttle.md`).
 //!
-//! [`Packet::parse`] tells what a datagram is; [`hello::Hello`] reads the handshake's packets and
-//! [`frame::Frames`] the frames of a control packet. What is sealed is opened in between, by the
-//! crate `shuttle`.
+//! [`Packet::parse`] tells what a datagram is; [`hello::Hello`] reads the handshake's packets,
+//! [`segments::PackedSegments`] what a data packet carries and [`frame::Frames`] the frames of a
+//! control packet. What is sealed is opened in between, by the crate `shuttle`.
 
 pub mod frame;
 pub mod greeting;
 pub mod hello;
 mod packet;
+pub mod segments;
 mod varint;
 
 pub use packet::{CtrlHeader, DataHeader, Packet};
 
 /// The version of Shuttle that is spoken here.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Octets of the header of a data packet.
 pub const DATA_LEN: usize = 18;
 /// Octets of the header of a control packet.

@@ -11,6 +11,7 @@ const KIND_DATA: u8 = 5;
 const KIND_CTRL: u8 = 6;
 const PHASE_SHIFT: u32 = 3;
 const ACK_NOW: u8 = 0x04;
+const SEVERAL: u8 = 0x02;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -73,12 +74,14 @@ impl CtrlHeader {
     }
 }
 
-/// The header of a packet that carries a DDP segment.
+/// The header of a packet that carries DDP segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataHeader {
     /// What it has in common with a control packet.
     pub ctrl: CtrlHeader,
-    /// Low bits of the segment's number: the same each time the segment is sent.
+    /// The packet carries more than one segment, as [`super::segments`] says.
+    pub several: bool,
+    /// Low bits of the first segment's number: the same each time the segment is sent.
     pub dsn: u32,
     /// Low bits of how far the sender of the packet has placed what its peer sent on the stream.
     pub frontier: u32,
@@ -87,8 +90,10 @@ pub struct DataHeader {
 impl DataHeader {
     /// The header as it travels.
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
+        let mut ctrl = self.ctrl.wire(KIND_DATA);
+        ctrl.flags |= if self.several { SEVERAL } else { 0 };
         zerocopy::transmute!(DataWire {
-            ctrl: self.ctrl.wire(KIND_DATA),
+            ctrl,
             dsn: self.dsn.into(),
             frontier: self.frontier.into(),
         })
@@ -105,7 +110,7 @@ pub enum Packet {
         /// The receiver's connection id, zero where there is none yet.
         to: ConnectionId,
     },
-    /// A segment. The header is [`DATA_LEN`] octets.
+    /// Segments. The header is [`DATA_LEN`] octets.
     Data(DataHeader),
     /// Frames. The header is [`CTRL_LEN`] octets.
     Ctrl(CtrlHeader),
@@ -120,8 +125,9 @@ impl Packet {
             KIND_DATA => {
                 let (wire, _) = DataWire::ref_from_prefix(datagram).map_err(|_| short)?;
                 let ctrl = CtrlHeader::from_wire(&wire.ctrl);
+                let several = wire.ctrl.flags & SEVERAL != 0;
                 let (dsn, frontier) = (wire.dsn.get(), wire.frontier.get());
-                Ok(Self::Data(DataHeader { ctrl, dsn, frontier }))
+                Ok(Self::Data(DataHeader { ctrl, several, dsn, frontier }))
             }
             KIND_CTRL => {
                 let (wire, _) = CtrlWire::ref_from_prefix(datagram).map_err(|_| short)?;
@@ -152,9 +158,13 @@ mod tests {
         };
         assert_eq!(ctrl.to_bytes(), [0xd4, 9, 1, 2, 3, 4, 0xa0, 0xb0, 0xc0, 0xd0]);
         assert_eq!(Packet::parse(&ctrl.to_bytes()), Ok(Packet::Ctrl(ctrl)));
-        let data = DataHeader { ctrl, dsn: 0x1122_3344, frontier: 0x5566_7788 };
+        let (dsn, frontier) = (0x1122_3344, 0x5566_7788);
+        let data = DataHeader { ctrl, several: false, dsn, frontier };
         let octets = data.to_bytes();
         assert_eq!(octets[0], 0xb4);
+        let several = DataHeader { several: true, ..data };
+        assert_eq!(several.to_bytes()[0], 0xb6);
+        assert_eq!(Packet::parse(&several.to_bytes()), Ok(Packet::Data(several)));
         assert_eq!(octets[10..], [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
         assert_eq!(Packet::parse(&octets), Ok(Packet::Data(data)));
         assert_eq!(Packet::parse(&octets[..17]), Err(ShuttleError::Short));
