@@ -44,6 +44,8 @@ pub struct Network {
     random: Box<dyn Fn() -> u32>,
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     sent: u64,
+    /// Datagrams as they were sent, and to which end.
+    pub trace: Vec<(usize, Vec<u8>)>,
 }
 
 impl Network {
@@ -52,6 +54,7 @@ impl Network {
     }
 
     fn send(&mut self, now_ns: u64, to: usize, datagram: &[u8]) {
+        self.trace.push((to, datagram.to_vec()));
         let copies = if self.happens(self.weather.doubled) { 2 } else { 1 };
         for _ in 0..copies {
             let late =
@@ -163,7 +166,8 @@ impl World<Side> {
     /// The queue pairs of `hosts`, connected.
     pub fn new(hosts: [Host; 2], weather: Weather, seed: u32) -> Self {
         let now_ns = 1000 * MS;
-        let network = Network { weather, random: entropy(seed), flying: BTreeMap::new(), sent: 0 };
+        let (flying, trace) = (BTreeMap::new(), Vec::new());
+        let network = Network { weather, random: entropy(seed), flying, sent: 0, trace };
         Self { ends: pair(hosts, now_ns), network, now_ns }
     }
 }
