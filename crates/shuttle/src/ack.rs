@@ -1,7 +1,8 @@
 //! Receiver side of a path: which packets arrived, and when the sender is told.
 //!
 //! An acknowledgement is due one interval after the previous one, however many packets came; at
-//! once if the sender asks, or if the last one is older than the interval. Each covers the newest
+//! once if the last one is older than the interval; and if the sender asks, at once or with the
+//! application's answer ([`crate::reply_habit`]). Each covers the newest
 //! packets as far as the datagram has room, then older runs in rotation; newly arrived packets that
 //! found no room follow at once in further acknowledgements (S-40 to S-44).
 
@@ -9,7 +10,19 @@ use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::frame::{Ack, Ranges};
 
 use crate::recovery::PN_WINDOW;
+use crate::reply_habit::ReplyHabit;
 use crate::window::{Seen, SeenWindow};
+
+/// How soon an acknowledgement is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AckPace {
+    /// So many nanoseconds after the previous one.
+    Interval(u64),
+    /// With the answer to what has arrived, if one is likely; else now.
+    WithReply,
+    /// Now.
+    Now,
+}
 
 /// Packet numbers received on a path, and the state of their acknowledgement.
 #[derive(Debug)]
@@ -19,6 +32,7 @@ pub(crate) struct Arrivals {
     largest_at_ns: u64,
     due_ns: Option<u64>,
     sent_ns: Option<u64>,
+    replies: ReplyHabit,
     /// The next report continues with the older runs from this number down.
     turn: Option<u64>,
     /// Largest packet number covered by the previous acknowledgement.
@@ -40,6 +54,7 @@ impl Arrivals {
             largest_at_ns: 0,
             due_ns: None,
             sent_ns: None,
+            replies: ReplyHabit::new(),
             turn: None,
             told: None,
             news: None,
@@ -82,11 +97,25 @@ impl Arrivals {
         }
     }
 
-    /// Schedules an acknowledgement: now if `at_once`, otherwise within `interval_ns`.
-    pub(crate) fn owe(&mut self, now_ns: u64, interval_ns: u64, at_once: bool) {
-        let next_ns = self.sent_ns.map_or(now_ns, |sent_ns| (sent_ns + interval_ns).max(now_ns));
-        let at_ns = if at_once { now_ns } else { next_ns };
+    /// Schedules an acknowledgement, unless one is due sooner.
+    pub(crate) fn owe(&mut self, now_ns: u64, pace: AckPace) {
+        let at_ns = match pace {
+            AckPace::Interval(interval_ns) => {
+                self.sent_ns.map_or(now_ns, |sent_ns| (sent_ns + interval_ns).max(now_ns))
+            }
+            AckPace::WithReply => self.replies.handle_asked(now_ns),
+            AckPace::Now => now_ns,
+        };
         self.due_ns = Some(self.due_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
+    }
+
+    /// Notes that data leaves on this path: an acknowledgement that waits for that is due.
+    pub(crate) fn handle_data_sent(&mut self, now_ns: u64) {
+        if self.replies.handle_data(now_ns)
+            && let Some(due_ns) = &mut self.due_ns
+        {
+            *due_ns = (*due_ns).min(now_ns);
+        }
     }
 
     /// Time at which an acknowledgement is due, if one is owed.
@@ -105,6 +134,7 @@ impl Arrivals {
     ) {
         self.due_ns = None;
         self.sent_ns = Some(now_ns);
+        self.replies.handle_reported(now_ns);
         let Some(largest) = self.largest else { return };
         let mut tell = |top, limit| {
             // When everything has arrived the newest run lies below the frontier.
@@ -203,7 +233,7 @@ mod tests {
         for round in 0..3 {
             let mut news: BTreeSet<u64> = (0..2000).map(|i| round * 6000 + 3 * i + 1).collect();
             news.iter().for_each(|pn| arrivals.handle_packet(1_000_000, *pn));
-            arrivals.owe(5_000_000, 500, true);
+            arrivals.owe(5_000_000, AckPace::Now);
             while arrivals.due_ns().is_some() {
                 report(&mut arrivals, 900).1.iter().for_each(|pn| _ = news.remove(pn));
             }
@@ -227,7 +257,7 @@ mod tests {
     #[test]
     fn with_nothing_to_report_nothing_stays_due() {
         let mut arrivals = Arrivals::new();
-        arrivals.owe(5, 0, true);
+        arrivals.owe(5, AckPace::Now);
         assert_eq!(report(&mut arrivals, 99).2, 0);
         assert_eq!(arrivals.due_ns(), None);
     }
@@ -236,13 +266,13 @@ mod tests {
     fn the_rate_follows_time() {
         let mut arrivals = Arrivals::new();
         arrivals.handle_packet(1_000_000, 0);
-        arrivals.owe(1_000_000, 500, false);
+        arrivals.owe(1_000_000, AckPace::Interval(500));
         assert_eq!(arrivals.due_ns(), Some(1_000_000));
         report(&mut arrivals, 99);
         assert_eq!(arrivals.due_ns(), None);
-        arrivals.owe(5_000_100, 500, false);
+        arrivals.owe(5_000_100, AckPace::Interval(500));
         assert_eq!(arrivals.due_ns(), Some(5_000_500));
-        arrivals.owe(5_000_200, 500, true);
+        arrivals.owe(5_000_200, AckPace::WithReply);
         assert_eq!(arrivals.due_ns(), Some(5_000_200));
     }
 

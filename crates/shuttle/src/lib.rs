@@ -37,6 +37,7 @@ mod protect;
 mod ranges;
 mod recovery;
 mod reorder;
+mod reply_habit;
 mod rtt;
 mod scheduler;
 mod seal;

@@ -210,6 +210,7 @@ impl ShuttleConnection {
         stats.segments_out += flight.segment_count();
         let path = &mut paths[at];
         path.ping = false;
+        path.arrivals.handle_data_sent(now_ns);
         out.route = Some(path.route);
         path.handle_sent(now_ns, flight);
         streams.change(id);

@@ -18,6 +18,7 @@ use weft_wire::llp::{UlpduSink, UlpduSource};
 use weft_wire::shuttle::hello::{HelloLimits, Modules};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
+use crate::ack::AckPace;
 use crate::config::{Identity, MAX_PATHS, ShuttleConfig};
 use crate::error::{ConnectionEnd, ShuttleMisuse};
 use crate::flight_builder::DataBody;
@@ -455,7 +456,7 @@ impl ShuttleConnection {
     fn tell(&mut self, now_ns: u64, stream: StreamId) {
         self.untold.insert(stream);
         let path = &mut self.paths[0];
-        path.arrivals.owe(now_ns, 0, true);
+        path.arrivals.owe(now_ns, AckPace::Now);
     }
 
     /// The next unguessable token.

@@ -7,6 +7,7 @@ use weft_wire::shuttle::segments::PackedSegments;
 use weft_wire::shuttle::{CtrlHeader, DataHeader, Packet, PathId, StreamId, widen};
 
 use super::{ConnectionState, Order, Ports, ShuttleConnection};
+use crate::ack::AckPace;
 use crate::config::MAX_PATHS;
 use crate::error::ConnectionEnd;
 use crate::path::Route;
@@ -93,7 +94,8 @@ impl ShuttleConnection {
             return Ok(());
         }
         self.note(now_ns, route, marked, &header.ctrl, pn);
-        self.owe_ack(now_ns, header.ctrl.path, header.ctrl.ack_now);
+        let pace = header.ctrl.ack_now.then_some(AckPace::WithReply);
+        self.owe_ack(now_ns, header.ctrl.path, pace);
         taken.map(drop).map_err(|fault| (id, fault))
     }
 
@@ -162,7 +164,7 @@ impl ShuttleConnection {
             taken = taken.and(handled);
         }
         if elicits && matches!(self.state, ConnectionState::Open { .. }) {
-            self.owe_ack(now_ns, header.path, header.ack_now);
+            self.owe_ack(now_ns, header.path, header.ack_now.then_some(AckPace::Now));
         }
         self.apply_outcome();
         self.schedule_queries(now_ns);
@@ -213,10 +215,11 @@ impl ShuttleConnection {
         }
     }
 
-    fn owe_ack(&mut self, now_ns: u64, path: PathId, at_once: bool) {
+    /// Schedules an acknowledgement on `path`, an interval after the last or sooner.
+    fn owe_ack(&mut self, now_ns: u64, path: PathId, sooner: Option<AckPace>) {
         let path = &mut self.paths[usize::from(path.0)];
-        let interval_ns = path.ack_interval_ns();
-        path.arrivals.owe(now_ns, interval_ns, at_once);
+        let pace = sooner.unwrap_or(AckPace::Interval(path.ack_interval_ns()));
+        path.arrivals.owe(now_ns, pace);
     }
 
     fn handle_frame<P: Ports>(
@@ -252,7 +255,7 @@ impl ShuttleConnection {
             Frame::Query { stream } => {
                 if self.streams.get(stream).is_some() {
                     self.untold.insert(stream);
-                    self.owe_ack(now_ns, path, true);
+                    self.owe_ack(now_ns, path, Some(AckPace::Now));
                 }
             }
             Frame::Floor { path, pn } => {
@@ -323,7 +326,7 @@ impl ShuttleConnection {
         let skipped = self.stream(id, order).recv.handle_skip(dsn, &mut sink);
         drop(sink);
         self.untold.insert(id);
-        self.owe_ack(now_ns, path, true);
+        self.owe_ack(now_ns, path, Some(AckPace::Now));
         skipped.map_err(|fault| (id, fault))
     }
 

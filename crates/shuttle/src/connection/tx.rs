@@ -5,6 +5,7 @@ use weft_wire::shuttle::frame::{Frame, MAX_PLAIN_FRAME};
 use weft_wire::shuttle::{CtrlHeader, StreamId};
 
 use super::{ConnectionState, Ports, ShuttleConnection};
+use crate::ack::AckPace;
 use crate::flight::{Cargo, Flight};
 use crate::path::{Path, Route};
 use crate::path_budget::SHARED_BUDGET;
@@ -277,7 +278,7 @@ impl ShuttleConnection {
                 }
             }
             if !untold.is_empty() {
-                path.arrivals.owe(now_ns, 0, true);
+                path.arrivals.owe(now_ns, AckPace::Now);
             }
         }
         if let Some(pn) = path.poll_floor() {
