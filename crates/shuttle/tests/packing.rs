@@ -108,7 +108,7 @@ fn exactly_the_segments_of_lost_packets_are_sent_again() {
 /// segment at the frontier is held.
 #[test]
 fn a_packet_that_finds_too_little_room_comes_again() {
-    let config = ShuttleConfig { held_octets: 100, ..config() };
+    let config = ShuttleConfig { held_octets: 250, ..config() };
     let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
     pair.open();
     pair.hosts[1].ports.ends[0].sink.receives = Some(3);

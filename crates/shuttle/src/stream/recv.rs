@@ -14,6 +14,10 @@ use super::send::DSN_WINDOW;
 use super::{Placement, Repair};
 use crate::window::SeenWindow;
 
+/// Memory that a held segment takes besides its bytes: its number, its allocation, its part of the
+/// tree. Without it a peer could have millions held of a byte each.
+const HELD_RECORD_OCTETS: usize = 64;
+
 /// Result of a segment's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
@@ -148,11 +152,11 @@ impl RecvStream {
 
     fn hold(&mut self, dsn: u64, ulpdu: &[u8]) -> Taken {
         // The segment at the frontier always finds room, or the stream would deadlock (S-32).
-        let fits = self.held_octets + ulpdu.len() <= self.held_octets_max;
+        let fits = self.held_octets + held_size(ulpdu) <= self.held_octets_max;
         if !fits && dsn != self.frontier() {
             return Taken::No;
         }
-        self.held_octets += ulpdu.len();
+        self.held_octets += held_size(ulpdu);
         self.held.insert(dsn, ulpdu.to_vec());
         self.noted.raise(self.frontier());
         self.noted.insert(dsn);
@@ -179,7 +183,7 @@ impl RecvStream {
                 self.held.insert(frontier, ulpdu);
                 return self.place_answers(sink);
             }
-            self.held_octets -= ulpdu.len();
+            self.held_octets -= held_size(&ulpdu);
         }
     }
 
@@ -201,7 +205,7 @@ impl RecvStream {
                         self.held.insert(at, ulpdu);
                         return Ok(());
                     }
-                    self.held_octets -= ulpdu.len();
+                    self.held_octets -= held_size(&ulpdu);
                 }
                 Some(_) => {}
                 None if self.placed.contains(at) => {}
@@ -230,6 +234,11 @@ impl RecvStream {
         self.held.clear();
         self.held_octets = 0;
     }
+}
+
+/// Memory that a held segment takes, in bytes.
+fn held_size(ulpdu: &[u8]) -> usize {
+    ulpdu.len() + HELD_RECORD_OCTETS
 }
 
 /// Whether the segment ends a message: applications poll the last byte of a Write, and RDMAP acts
@@ -317,7 +326,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_held_has_not_arrived() {
-        let mut stream = RecvStream::new(Placement::Strict, Repair::Full, 20);
+        let room_for_one = held_size(&segment(3)) + 10;
+        let mut stream = RecvStream::new(Placement::Strict, Repair::Full, room_for_one);
         let mut sink = Sink::default();
         assert_eq!(stream.handle_segment(3, &segment(3), &mut sink), Ok(Taken::Yes));
         assert_eq!(stream.handle_segment(2, &segment(2), &mut sink), Ok(Taken::No));
@@ -379,7 +389,7 @@ mod tests {
         assert_eq!(sink.0, [1, 3]);
         assert_eq!(stream.handle_segment(4, &segment(4), &mut sink), Ok(Taken::Yes));
         assert_eq!(sink.0, [1, 3, 5]);
-        assert_eq!((stream.frontier(), stream.held_octets), (0, 3 * segment(0).len()));
+        assert_eq!((stream.frontier(), stream.held_octets), (0, 3 * held_size(&segment(0))));
         assert_eq!(stream.handle_segment(3, &answer(3), &mut sink), Ok(Taken::Duplicate));
     }
 
