@@ -15,9 +15,11 @@ use crate::finding::Finding;
 const PROGRAM: &str = "crates/shuttle/examples/cost.rs";
 /// Instructions that a packet in clear may cost on either side.
 const LIMIT: u64 = 1000;
+/// The same for a message of 64 bytes that shares its packet with others.
+const LIMIT_SMALL: u64 = 600;
 const SIDES: [&str; 2] = ["sender", "receiver"];
-/// Instructions for each packet (or round trip of a ping-pong), the part of that in sending, and
-/// those for each datagram that arrived; then what the program says.
+/// Instructions for each packet (or small message, or round trip of a ping-pong), the part of that
+/// in sending, and those for each datagram that arrived; then what the program says.
 const HEAD: &str = "\
 | | side | instructions | sending | an arrival | arrivals | runs told | in flight | kept |
 |---|---|---:|---:|---:|---:|---:|---:|---:|";
@@ -33,12 +35,13 @@ const fn row(about: &'static str, words: &'static str, limit: Option<u64>) -> Co
     CostRow { about, words, limit }
 }
 
-const ROWS: [CostRow; 7] = [
+const ROWS: [CostRow; 8] = [
     row("clear, 1472 bytes", "stream none 1472 10 1000 0 2000 5000", Some(LIMIT)),
     row("clear, 1200 bytes", "stream none 1200 10 1000 0 2000 5000", Some(LIMIT)),
     row("clear, 1 % lost", "stream none 1472 10 1000 10 5000 10000", Some(LIMIT)),
     row("crc32c", "stream crc32c 1472 10 1000 0 2000 2000", None),
     row("aes128gcm", "stream aes128gcm 1472 10 1000 0 2000 2000", None),
+    row("64-byte messages, clear", "small none 10 1000 20000 20000", Some(LIMIT_SMALL)),
     row("ping-pong, clear", "pingpong none 100 500", None),
     row("ping-pong, crc32c", "pingpong crc32c 100 500", None),
 ];
@@ -109,7 +112,7 @@ fn report(row: &CostRow, profile: &str, said: &str) -> Result<Vec<Finding>> {
         let (about, said) = (row.about, said.replace(' ', " | "));
         println!("| {about} | {side} | {each} | {sending} | {hearing} | {arrivals} | {said} |");
         if row.limit.is_some_and(|limit| each > limit) {
-            let message = format!("{about}: the {side} spends {each} instructions on a packet");
+            let message = format!("{about}: the {side} spends {each} instructions on each");
             findings.push(Finding::new(PROGRAM, 1, message));
         }
     }

@@ -3,6 +3,8 @@
 //!
 //! `cost stream PROTECTION OCTETS GBPS RTT_US LOST_PERMILLE BEFORE COUNTED`: one end sends
 //! datagrams of OCTETS at a fixed rate. What is done until BEFORE have been placed is not counted.
+//! `cost small PROTECTION GBPS RTT_US BEFORE COUNTED`: the same of messages of 64 bytes, as many of
+//! them in a datagram of 1472 bytes as there is room for.
 //! `cost pingpong PROTECTION BEFORE COUNTED`: messages of 64 bytes to and fro, one at a time; the
 //! end that asked for the connection is the sender.
 //!
@@ -42,6 +44,17 @@ fn main() {
             run.delay_ns = number(rtt_us) * 500;
             run.lost_permille = number(lost);
             run.ends[0].port.left = u64::MAX;
+            run.until(number(before));
+            run.counts = true;
+            run.until(number(before) + number(counted));
+            run.report();
+        }
+        ["small", protected, gbps, rtt_us, before, counted] => {
+            let rate_bps = number(gbps) * 1_000_000_000;
+            let mut run = CostRun::new(module(protected), 1472, rate_bps);
+            run.delay_ns = number(rtt_us) * 500;
+            run.ends[0].port.left = u64::MAX;
+            run.ends[0].port.message_octets = SMALL_OCTETS as u32;
             run.until(number(before));
             run.counts = true;
             run.until(number(before) + number(counted));
@@ -101,14 +114,21 @@ mod counted {
 }
 
 /// What is to be sent, and what has come.
-#[derive(Default)]
 struct BulkPort {
-    /// Bytes of payload that are still to be sent.
+    /// Bytes of payload that are still to be sent, in messages of this size.
     left: u64,
+    message_octets: u32,
     wqe: u32,
     offset: u32,
     placed: u64,
     acked: u64,
+}
+
+impl BulkPort {
+    fn new() -> Self {
+        let message_octets = MESSAGE_OCTETS;
+        Self { left: 0, message_octets, wqe: 0, offset: 0, placed: 0, acked: 0 }
+    }
 }
 
 struct ZeroPayload;
@@ -130,21 +150,22 @@ impl Ports for BulkPort {
 impl UlpduSource for BulkPort {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
         let fits = u32::from(mulpdu) - TAGGED_LEN as u32;
-        let len = fits.min(MESSAGE_OCTETS - self.offset).min(self.left.try_into().unwrap_or(fits));
+        let len =
+            fits.min(self.message_octets - self.offset).min(self.left.try_into().unwrap_or(fits));
         if len == 0 {
             return None;
         }
         let id = SegmentId { wqe: self.wqe, offset: self.offset, len: len as u16 };
         self.left -= u64::from(len);
         self.offset += len;
-        if self.offset == MESSAGE_OCTETS {
+        if self.offset == self.message_octets {
             (self.wqe, self.offset) = (self.wqe + 1, 0);
         }
         Some(id)
     }
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {
-        let last = id.offset + u32::from(id.len) == MESSAGE_OCTETS;
+        let last = id.offset + u32::from(id.len) == self.message_octets;
         let (control, to) = (Opcode::Write.control(), u64::from(id.offset));
         out.push_bytes(&TaggedHeader { last, control, stag: STag(1), to }.to_bytes());
         out.push_memory(MemoryPiece { addr: 0, len: u32::from(id.len) });
@@ -189,7 +210,7 @@ struct CostEnd {
 
 impl CostEnd {
     fn new(end: usize, connection: Option<ShuttleConnection>) -> Self {
-        Self { connection, port: BulkPort::default(), out: Transmit::default(), route: route(end) }
+        Self { connection, port: BulkPort::new(), out: Transmit::default(), route: route(end) }
     }
 
     /// Looks at the clock, then puts what may leave into `out`.
