@@ -216,10 +216,15 @@ impl Host {
         &self.secrecy
     }
 
-    /// Whether its connections may go by shared memory: not where somebody wants to see what goes
-    /// wrong on the network, or to know that nobody without the key takes part.
+    /// Whether its connections may go by shared memory.
     pub fn permits_lanes(&self) -> bool {
-        self.settings.lane && self.faults.is_none() && !self.secrecy().has_key()
+        self.settings.lane && !self.is_observed()
+    }
+
+    /// Whether somebody wants to see what goes wrong on the network, or to know that nobody without
+    /// the key takes part: nothing may bypass the transports then.
+    pub fn is_observed(&self) -> bool {
+        self.faults.is_some() || self.secrecy().has_key()
     }
 
     /// What is to go wrong.

@@ -10,8 +10,8 @@ use crate::sys::{self, Inode};
 
 /// The socket that an application gets for an accepted connection.
 pub enum AcceptResult {
-    /// This socket in place of TCP's: the peer speaks SDP.
-    Sdp(OwnedFd),
+    /// This socket in place of TCP's: the peer speaks SDP, or has the other end of a pair.
+    Replaced(OwnedFd),
     /// The TCP socket as it is.
     Tcp,
     /// Nothing: the peer was turned away, and the application does not hear of it.
@@ -23,7 +23,7 @@ pub enum AcceptResult {
 pub fn accepted(fd: RawFd, stream: RawFd, peer: SocketAddr) -> AcceptResult {
     let settings = &Registry::get().env().settings;
     match sys::inode(fd).and_then(|socket| claim(fd, socket, stream, peer)) {
-        Some(theirs) => AcceptResult::Sdp(theirs),
+        Some(theirs) => AcceptResult::Replaced(theirs),
         None if strict::turns_away(settings, fd, stream, peer) => AcceptResult::Nothing,
         None => AcceptResult::Tcp,
     }

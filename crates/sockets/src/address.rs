@@ -13,6 +13,15 @@ pub fn plain(address: SocketAddr) -> SocketAddr {
     }
 }
 
+/// The address that is meant: the unspecified one is this machine.
+pub fn meant(mut remote: SocketAddr) -> SocketAddr {
+    if remote.ip().is_unspecified() {
+        let v4 = remote.is_ipv4();
+        remote.set_ip(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    remote
+}
+
 /// The 16 bytes of an address as a Hello has it, IPv4 in the last four.
 pub fn bytes(ip: IpAddr) -> [u8; 16] {
     match ip.to_canonical() {

@@ -24,8 +24,6 @@ use crate::names::SocketEnds;
 use crate::sys::{self, Inode};
 use crate::watched_fd::WatchedFd;
 
-/// Attempts to find a free name.
-const NAME_TRIES: u32 = 8;
 /// Sizes in bytes of the writes that fill a socket; each is used until one does not fit.
 const JAM_BYTES: [usize; 3] = [1 << 16, 1 << 10, 1];
 
@@ -78,13 +76,7 @@ impl AppSocket {
         let (theirs, ours) = sys::stream_pair()?;
         let raw = theirs.as_raw_fd();
         sys::set_room(ours.as_raw_fd());
-        let mut tries = NAME_TRIES;
-        while let Err(error) = sys::bind_name(raw, &ends.name(sys::random())) {
-            tries -= 1;
-            if tries == 0 || error.kind() != ErrorKind::AddrInUse {
-                return Err(error);
-            }
-        }
+        sys::name_after(raw, ends)?;
         let other = sys::inode(raw).ok_or(ErrorKind::NotFound)?;
         let fd = WatchedFd::new(HighFd::new(ours), Interest::NONE, source);
         let socket = Self {

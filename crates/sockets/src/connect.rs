@@ -55,7 +55,7 @@ pub fn connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
     let (settings, reports) = (&table.env.settings, &table.env.reports);
     match ConnectCall::begin(table, fd, remote) {
         Ok(call) => call.finish(),
-        Err(why) if strict::forbids_connect(settings, fd, meant(remote)) => {
+        Err(why) if strict::forbids_connect(settings, fd, address::meant(remote)) => {
             ConnectResult::Error(strict::route_error(remote).unwrap_or_else(|| {
                 reports.refused(remote, why);
                 strict::REFUSED
@@ -93,9 +93,10 @@ impl ConnectCall {
             sys::bind(fd, &local).map_err(|_| "no port is free")?;
             local = sys::local(fd).map_err(|_| "it has no address")?;
         }
-        let strict = strict::forbids_tcp(&table.env.settings, local.ip(), meant(remote).ip());
+        let strict =
+            strict::forbids_tcp(&table.env.settings, local.ip(), address::meant(remote).ip());
         let conn = SdpConn::new(table, SocketEnds { local, remote }, ConnPhase::Connecting);
-        let asked = ask(table, &conn, local, meant(remote), strict);
+        let asked = ask(table, &conn, local, address::meant(remote), strict);
         if let Err(why) = asked {
             conn.finish(&mut conn.lock());
             return Err(why);
@@ -265,13 +266,4 @@ fn any(remote: &SocketAddr, own: IpAddr) -> IpAddr {
         _ if remote.is_ipv4() => Ipv4Addr::UNSPECIFIED.into(),
         _ => Ipv6Addr::UNSPECIFIED.into(),
     }
-}
-
-/// The address that is meant: the unspecified one is this machine.
-fn meant(mut remote: SocketAddr) -> SocketAddr {
-    if remote.ip().is_unspecified() {
-        let v4 = remote.is_ipv4();
-        remote.set_ip(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
-    }
-    remote
 }

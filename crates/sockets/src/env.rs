@@ -10,6 +10,7 @@ use crate::cm_events::{CmEvents, CmHandlers};
 use crate::report::Reports;
 use crate::settings::SocketSettings;
 use crate::stream::SdpDevices;
+use crate::tcp_options::TcpOptions;
 use crate::watches::Watches;
 
 /// Bytes moved between the two ends of a connection at once.
@@ -29,6 +30,8 @@ pub struct Env {
     pub events: CmEvents,
     /// The epoll instances that watch sockets which may be replaced.
     pub watches: Watches,
+    /// Options of connections that have no TCP socket.
+    pub options: TcpOptions,
     next_id: AtomicU64,
 }
 
@@ -46,6 +49,7 @@ impl Env {
             scratch: Warm::new(SCRATCH_BYTES, 1),
             events: CmEvents::new(handlers),
             watches: Watches::new(parent.map(|parent| &parent.watches)),
+            options: TcpOptions::new(parent.map(|parent| &parent.options)),
             next_id: AtomicU64::new(1),
             settings,
         }

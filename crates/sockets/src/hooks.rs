@@ -2,12 +2,12 @@
 //!
 //! Each calls the real function unless this library has something to add, and mostly does so first,
 //! so that other sockets cost nothing. Reading, polling and duplicating are not interposed: the
-//! kernel does them. Sending is in `sends`.
+//! kernel does them. Sending is in `sends`, options are in `options`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::mem::{MaybeUninit, size_of};
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::names::SocketEnds;
 use crate::real::next;
 use crate::registry::Registry;
 use crate::report::Carrier;
-use crate::{guard, sys};
+use crate::{guard, pair, sys};
 
 type WithAddress = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type ForAddress = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
@@ -52,7 +52,7 @@ pub(crate) fn is_tcp(fd: RawFd) -> bool {
 }
 
 /// The connection behind a descriptor of the application.
-fn conn_of(fd: RawFd) -> Option<Arc<SdpConn>> {
+pub(crate) fn conn_of(fd: RawFd) -> Option<Arc<SdpConn>> {
     Registry::current()?.conns.find(fd)
 }
 
@@ -109,7 +109,8 @@ fn take_connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
     if weft_memory::is_short() {
         return ConnectResult::Error(libc::ENOMEM);
     }
-    connecting::connect(fd, remote)
+    let by_pair = env.settings.pairs.then(|| pair::connect::connect(env, fd, remote));
+    by_pair.flatten().unwrap_or_else(|| connecting::connect(fd, remote))
 }
 
 /// Waits for a connect that a signal has interrupted.
@@ -249,9 +250,10 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
     }
     let before = sys::flags(stream);
     match accepted(fd, stream, peer) {
-        AcceptResult::Sdp(theirs) => {
+        AcceptResult::Replaced(theirs) => {
             let nonblocking = flags & libc::SOCK_NONBLOCK;
             sys::inherit(stream, &theirs, nonblocking);
+            Registry::get().env().options.inherit(stream, theirs.as_raw_fd());
             if sys::install(&theirs, stream, flags & libc::SOCK_CLOEXEC != 0).is_err() {
                 sys::close(stream);
                 return Some(fail(libc::ECONNABORTED));
@@ -381,95 +383,6 @@ pub(crate) fn ends_of(fd: RawFd) -> Option<SocketEnds> {
     let ends = sys::ends(fd);
     fail(error);
     ends
-}
-
-/// `getsockopt`.
-///
-/// # Safety
-/// As for the C function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn getsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> c_int {
-    type Type = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
-    let real = next!(getsockopt as Type);
-    // SAFETY: the application's own arguments.
-    let done = unsafe { real(fd, level, name, value, len) };
-    if is_foreign() {
-        return done;
-    }
-    let kind = level == libc::SOL_SOCKET && matches!(name, libc::SO_DOMAIN | libc::SO_PROTOCOL);
-    if done == 0 && !kind || done != 0 && !is_of_ip(level) {
-        return done;
-    }
-    let error = errno();
-    let Some(ends) = ends_of(fd) else { return if done == 0 { 0 } else { fail(error) } };
-    if kind {
-        let family = if ends.local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-        let truth = if name == libc::SO_DOMAIN { family } else { libc::IPPROTO_TCP };
-        // SAFETY: the kernel has written an int there.
-        unsafe { value.cast::<c_int>().write_unaligned(truth) };
-        return 0;
-    }
-    // SAFETY: the application's own arguments, for another socket.
-    on_tcp(fd, ends, |tcp| unsafe { real(tcp, level, name, value, len) })
-}
-
-/// `setsockopt`.
-///
-/// # Safety
-/// As for the C function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn setsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> c_int {
-    type Type = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
-    let real = next!(setsockopt as Type);
-    // SAFETY: the application's own arguments.
-    let done = unsafe { real(fd, level, name, value, len) };
-    if is_foreign() {
-        return done;
-    }
-    if done == 0 && level == libc::SOL_SOCKET && name == libc::SO_LINGER {
-        // SAFETY: the kernel has read such a structure there.
-        let linger = unsafe { value.cast::<libc::linger>().read_unaligned() };
-        if let Some(conn) = conn_of(fd) {
-            conn.lock().is_abortive = linger.l_onoff != 0 && linger.l_linger == 0;
-        }
-    }
-    if done == 0 || !is_of_ip(level) {
-        return done;
-    }
-    let error = errno();
-    let Some(ends) = ends_of(fd) else { return fail(error) };
-    // SAFETY: the application's own arguments, for another socket.
-    on_tcp(fd, ends, |tcp| unsafe { real(tcp, level, name, value, len) })
-}
-
-/// Whether options of a level are those of TCP or IP, which an `AF_UNIX` socket does not have.
-fn is_of_ip(level: c_int) -> bool {
-    matches!(level, libc::IPPROTO_TCP | libc::IPPROTO_IP | libc::IPPROTO_IPV6)
-}
-
-/// Runs `act` on the shadow TCP connection of a stream. If another process has that, `act` runs on
-/// a new socket, whose answer is the same.
-fn on_tcp(fd: RawFd, ends: SocketEnds, act: impl Fn(RawFd) -> c_int) -> c_int {
-    if let Some(done) = conn_of(fd).and_then(|conn| conn.with_shadow(&act)) {
-        return done;
-    }
-    let _inside = guard::enter();
-    match sys::tcp_socket(ends.local.is_ipv4()) {
-        Ok(other) => act(std::os::fd::AsRawFd::as_raw_fd(&other)),
-        Err(_) => fail(libc::ENOBUFS),
-    }
 }
 
 /// `epoll_ctl`: registrations of sockets that may be replaced are remembered.

@@ -6,18 +6,21 @@
 //!
 //! From the hooks down; imports go down only:
 //!
-//! - `hooks`, `sends`: interposed functions of the C library; `real`: those behind them; `guard`
-//!   keeps the library's own calls out.
+//! - `hooks`, `options`, `sends`: interposed functions of the C library; `real`: those behind them;
+//!   `guard` keeps the library's own calls out.
 //! - `connect`, `accept`: what the hooks of the same names do.
 //! - `registry`: the connections and listeners of the process.
 //! - `listener`: a listener that is served by SDP too; `handoff`: other processes that accept from
 //!   it.
 //! - `conn`: a connection of `app_socket`, the application's end, and `stream`, the far one, with
 //!   its `shadow_tcp`; `conn::state` has the phases, `conn::pump` moves bytes.
-//! - `env`: what all connections use; `cm_events`, `watches`, `report`, `settings`, `rules`.
+//! - `pair`: connections between applications of one host, which leave this library at once.
+//! - `env`: what all connections use; `cm_events`, `watches`, `tcp_options`, `report`, `settings`,
+//!   `rules`.
 //! - `strict`: where TCP does not take the place of SDP; `fabric`: the transport below SDP;
 //!   `abandoned`: connects that were given up; `generations`: one registry per process.
-//! - `address`, `names`, `memory`, `sys`: addresses, the names of sockets, memory, system calls.
+//! - `address`, `names`, `memory`, `socket_diag`, `sys`: addresses, the names of sockets, memory,
+//!   the kernel's table of sockets, system calls.
 //!
 //! Invariants: nothing happens before the first TCP socket connects, listens or is watched, nothing
 //! is ever written to stdout, and what cannot be carried is left to the kernel as it was.
@@ -43,6 +46,8 @@ pub mod hooks;
 mod listener;
 mod memory;
 mod names;
+pub mod options;
+mod pair;
 mod rdma;
 mod real;
 mod registry;
@@ -51,9 +56,11 @@ mod rules;
 pub mod sends;
 mod settings;
 mod shadow_tcp;
+mod socket_diag;
 mod stream;
 mod strict;
 mod sys;
+mod tcp_options;
 mod watched_fd;
 mod watches;
 

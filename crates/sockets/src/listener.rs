@@ -26,6 +26,7 @@ use crate::conn::table::ConnTable;
 use crate::fabric::Fabric;
 use crate::handoff::{Grants, HandoffServer};
 use crate::names::SocketEnds;
+use crate::pair::PairOffers;
 use crate::report::Carrier;
 use crate::sys::{self, Inode};
 use crate::{address, strict};
@@ -57,6 +58,7 @@ pub struct SdpListener {
     cm: Arc<CmId>,
     peers: Mutex<Peers>,
     handoff: Mutex<Option<HandoffServer>>,
+    pairs: Option<PairOffers>,
     conns: &'static ConnTable,
 }
 
@@ -69,6 +71,14 @@ impl SdpListener {
         for conn in granted.into_values() {
             conn.revoke();
         }
+    }
+
+    /// The end of a pair that `peer` has offered for the connection accepted as `stream`.
+    fn claim_pair(&self, stream: RawFd, peer: SocketAddr) -> Option<OwnedFd> {
+        let local = sys::local(stream).ok()?;
+        let end = self.pairs.as_ref()?.claim(&SocketEnds { local, remote: peer })?;
+        self.conns.env.reports.accepted(peer, Carrier::Pair);
+        Some(end)
     }
 
     fn peers(&self) -> MutexGuard<'_, Peers> {
@@ -147,6 +157,9 @@ impl Grants for SdpListener {
     }
 
     fn claim(&self, stream: RawFd, at: Option<RawFd>, peer: SocketAddr) -> Option<OwnedFd> {
+        if let Some(end) = self.claim_pair(stream, peer) {
+            return Some(end);
+        }
         // Requests that were sent before the TCP connection was made are handled after this.
         self.cm.look();
         let env = &self.conns.env;
@@ -210,9 +223,11 @@ impl ListenerTable {
             return Err("its port is taken in the transport below");
         }
         env.reports.listens(at, Carrier::Sdp(fabric.name, "and TCP"));
+        let takes_pairs = env.settings.pairs && !is_shared;
+        let pairs = takes_pairs.then(|| PairOffers::open(fd, socket).ok()).flatten();
         let (peers, handoff) = (Mutex::default(), Mutex::default());
         let listener =
-            Arc::new(SdpListener { id, at, is_shared, fabric, cm, peers, handoff, conns });
+            Arc::new(SdpListener { id, at, is_shared, fabric, cm, peers, handoff, pairs, conns });
         let weak = Arc::downgrade(&listener);
         *listener.handoff.lock() = HandoffServer::open(socket, weak).ok();
         let mut all = self.by_socket.lock();

@@ -20,6 +20,8 @@ const REMEDY: &str = "run the program there by `weft run --sockets` with the sam
 pub enum Carrier<'a> {
     /// SDP over a fabric, in a style.
     Sdp(&'a str, &'a str),
+    /// A pair of sockets, both ends on this host.
+    Pair,
     /// The kernel's TCP, for this reason.
     Tcp(&'a str),
 }
@@ -130,6 +132,7 @@ impl Reports {
             Carrier::Sdp(fabric, style) => {
                 line(format_args!("weft: {id}: {what} {peer}: SDP over {fabric}, {style}"));
             }
+            Carrier::Pair => line(format_args!("weft: {id}: {what} {peer}: a pair on this host")),
             Carrier::Tcp(why) => line(format_args!("weft: {id}: {what} {peer}: TCP, {why}")),
         }
     }

@@ -31,6 +31,8 @@ pub struct SocketSettings {
     pub strict: bool,
     /// `WEFT_TRANSPORT=iwarp`: the fabric is iWARP instead of Shuttle.
     pub iwarp: bool,
+    /// Two applications of one host get a pair: without `WEFT_LANE=off`, a key, or faults.
+    pub pairs: bool,
     /// `WEFT_SOCKETS_PATIENCE_MS`: how long the answer by SDP may take after that by TCP, at least.
     pub answer_limit: Duration,
     /// `WEFT_SOCKETS_RULES`: the sockets that SDP may carry.
@@ -67,6 +69,7 @@ impl SocketSettings {
             strict,
             basic: is("WEFT_SOCKETS_STYLE", "basic"),
             answer_limit: limit.map_or(ANSWER_LIMIT, Duration::from_millis),
+            pairs: !is("WEFT_LANE", "off") && !rdma::host().is_observed(),
             iwarp: rdma::host().settings().transport == CmTransport::Iwarp,
             rules,
             executable: executable(),

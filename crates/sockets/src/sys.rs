@@ -16,6 +16,8 @@ use crate::names::SocketEnds;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inode(u64);
 
+/// Attempts to find a free name.
+const NAME_TRIES: u32 = 8;
 /// `SIOCATMARK`, which libc leaves out.
 const SIOCATMARK: libc::c_ulong = 0x8905;
 
@@ -83,6 +85,13 @@ pub fn message_socket() -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }.into())
 }
 
+/// A socket for requests to the kernel's table of sockets (`sock_diag(7)`).
+pub fn diag_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: plain arguments.
+    owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_INET_DIAG) }.into())
+}
+
 /// Limits how long a socket blocks in `send` and `connect`.
 pub fn limit_sending(fd: RawFd, limit: Duration) -> io::Result<()> {
     let limit = libc::timeval { tv_sec: limit.as_secs() as _, tv_usec: limit.subsec_micros() as _ };
@@ -119,7 +128,7 @@ pub fn connect_name(fd: RawFd, name: &[u8]) -> io::Result<()> {
 }
 
 /// The abstract name of an `AF_UNIX` socket.
-fn name_of(fd: RawFd) -> Option<Vec<u8>> {
+pub fn name_of(fd: RawFd) -> Option<Vec<u8>> {
     // SAFETY: all zeroes is valid.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut len = size_of::<libc::sockaddr_un>() as socklen_t;
@@ -132,6 +141,21 @@ fn name_of(fd: RawFd) -> Option<Vec<u8>> {
     let bytes = (len as usize).checked_sub(size_of::<libc::sa_family_t>() + 1)?;
     let path = address.sun_path.get(1..1 + bytes)?;
     (address.sun_path[0] == 0).then(|| path.iter().map(|byte| *byte as u8).collect())
+}
+
+/// Names an application's socket after the addresses of its connection.
+///
+/// # Errors
+/// If no name is free, or memory is short.
+pub fn name_after(fd: RawFd, ends: &SocketEnds) -> io::Result<()> {
+    let mut tries = NAME_TRIES;
+    while let Err(error) = bind_name(fd, &ends.name(random())) {
+        tries -= 1;
+        if tries == 0 || error.kind() != io::ErrorKind::AddrInUse {
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 /// The addresses of the connection of an application's socket, if it is one of this library.
@@ -310,6 +334,11 @@ pub fn pause(time: Duration) {
 }
 
 impl Inode {
+    /// The inode of this number.
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+
     /// The inode number, unique within the file system of sockets.
     pub fn number(self) -> u64 {
         self.0
@@ -327,6 +356,13 @@ pub fn option(fd: RawFd, level: c_int, name: c_int) -> Option<c_int> {
     Some(value)
 }
 
+/// Sets a socket option to the value that these bytes are; a failure leaves it as it is.
+pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) {
+    let (at, len) = (value.as_ptr(), value.len());
+    // SAFETY: the value has the size that is said.
+    unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, at, len) };
+}
+
 /// Keeps urgent bytes of a TCP socket in line.
 pub fn keep_urgent_inline(fd: RawFd) {
     let (on, len) = (1 as c_int, size_of::<c_int>() as socklen_t);
@@ -342,6 +378,23 @@ pub fn reset_at_close(fd: RawFd) {
     let (level, name, at) = (libc::SOL_SOCKET, libc::SO_LINGER, &raw const linger);
     // SAFETY: the value has the size that is said. A socket that refuses it ends in order.
     unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, at, len) };
+}
+
+/// Whether the close of a socket is a reset (`SO_LINGER` of zero).
+pub fn resets_at_close(fd: RawFd) -> bool {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut len = size_of::<libc::linger>() as socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    let (at, len_at) = (&raw mut linger, &raw mut len);
+    // SAFETY: the value has the room that `len` says.
+    unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, at, len_at) };
+    linger.l_onoff != 0 && linger.l_linger == 0
+}
+
+/// Whether a descriptor has an owner that gets its signals (`F_SETOWN`).
+pub fn has_owner(fd: RawFd) -> bool {
+    // SAFETY: plain arguments.
+    unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETOWN) != 0 }
 }
 
 /// The cookie of a socket's network namespace, if the kernel has one.
@@ -405,7 +458,9 @@ pub fn tcp_socket(v4: bool) -> io::Result<OwnedFd> {
 /// Copies the options and flags of a socket to the one that replaces it.
 pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
     let raw = to.as_raw_fd();
-    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_OOBINLINE, libc::SO_RCVLOWAT] {
+    let times = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
+    for name in times.into_iter().chain([libc::SO_OOBINLINE, libc::SO_RCVLOWAT, libc::SO_KEEPALIVE])
+    {
         copy_option(from, raw, name);
     }
     // A new socket takes any flag.

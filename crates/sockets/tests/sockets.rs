@@ -27,6 +27,15 @@ fn by_sdp(said: &str) -> usize {
     said.lines().filter(connection).filter(|line| line.contains("SDP over")).count()
 }
 
+#[test]
+fn on_one_host_they_have_a_pair() {
+    for version in ["4", "6"] {
+        let pairs = run("pair", &[version], [true; 2], &[("WEFT_LANE", "on")]);
+        let count = |said: &String| said.matches(": a pair on this host").count();
+        assert_eq!(pairs.each_ref().map(count), [CONNECTIONS; 2], "{pairs:?}");
+    }
+}
+
 fn assert_carried(said: &[String; 2], how: &str) {
     assert_eq!(said.each_ref().map(|said| by_sdp(said)), [CONNECTIONS; 2], "{said:?}");
     assert!(said[1].contains(how), "{said:?}");

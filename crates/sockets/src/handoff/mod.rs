@@ -12,14 +12,14 @@
 //! Invariant: only a client that sends an accepted connection is answered, only the same user or
 //! root is trusted, and the reactor's thread never waits for a client.
 
+pub mod channel;
 mod message;
 mod workers;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::mem::{MaybeUninit, size_of};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_sync::{Mutex, MutexGuard};
 
-use self::message::HandoffContent;
+use self::channel::{receive, send, user};
 use self::workers::ForeignUserWorkers;
 use crate::rdma;
 use crate::sys::{self, Inode};
@@ -278,120 +278,8 @@ fn accepted_from(stream: RawFd, client: RawFd, port: u16) -> Option<SocketAddr> 
     sys::remote(stream).ok().filter(|_| met && known())
 }
 
-/// The user id of the process at the other end of an `AF_UNIX` socket, when that connected or began
-/// to listen.
-fn user(fd: RawFd) -> Option<u32> {
-    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    let (at, len_at) = (&raw mut who, &raw mut len);
-    // SAFETY: the structure has the room that `len` says.
-    let done = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, option, at, len_at) };
-    (done == 0).then_some(who.uid)
-}
-
 /// Whether processes of a user are trusted as this one is.
 fn is_trusted(user: u32) -> bool {
     // SAFETY: the call takes nothing and cannot fail.
     user == 0 || user == unsafe { libc::geteuid() }
-}
-
-fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
-    let mut word = message::WORD;
-    let mut part = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 1 };
-    let mut control = fd.map(message::pack);
-    // SAFETY: an all-zero header is valid: no name, no parts, no control data.
-    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
-    if let Some(control) = &mut control {
-        header.msg_control = control.as_mut_ptr().cast();
-        header.msg_controllen = control.len();
-    }
-    // SAFETY: the header names locals that outlive the call.
-    let sent = unsafe { libc::sendmsg(to, &raw const header, libc::MSG_NOSIGNAL) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Receives a message without waiting for it.
-fn receive(from: RawFd) -> io::Result<Option<OwnedFd>> {
-    let mut word = [0_u8; 2];
-    let mut part = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() };
-    let mut control = [0_u8; message::CONTROL];
-    // SAFETY: an all-zero header is valid: no name, no parts, no control data.
-    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
-    header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = control.len();
-    let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
-    // SAFETY: the header names locals that outlive the call.
-    let count = unsafe { libc::recvmsg(from, &raw mut header, flags) };
-    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-    let cut = header.msg_flags & (libc::MSG_CTRUNC | libc::MSG_TRUNC) != 0;
-    let control = control.get(..header.msg_controllen).unwrap_or_default();
-    // SAFETY: the kernel has made each descriptor of the message for this process.
-    let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
-    match message::unpack(word.get(..count).unwrap_or_default(), control, cut) {
-        HandoffContent::Nothing => Ok(None),
-        HandoffContent::One(fd) => Ok(Some(own(fd))),
-        HandoffContent::Bad(fds) => {
-            fds.into_iter().map(own).for_each(drop);
-            Err(ErrorKind::InvalidData.into())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Read;
-
-    use super::*;
-
-    /// Two sockets of messages that are connected to each other.
-    fn pair() -> [OwnedFd; 2] {
-        let mut pair = [-1; 2];
-        // SAFETY: the array has room for the two descriptors.
-        let done =
-            unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, pair.as_mut_ptr()) };
-        assert_eq!(done, 0);
-        // SAFETY: they are new.
-        pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-
-    #[test]
-    fn a_descriptor_comes_as_it_was_sent() {
-        let [here, there] = pair();
-        assert_eq!(receive(here.as_raw_fd()).unwrap_err().kind(), ErrorKind::WouldBlock);
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        send(there.as_raw_fd(), Some(writer.as_raw_fd())).unwrap();
-        drop(writer);
-        let writer = receive(here.as_raw_fd()).unwrap().unwrap();
-        std::io::Write::write_all(&mut std::fs::File::from(writer), b"x").unwrap();
-        assert_eq!(reader.read(&mut [0; 2]).unwrap(), 1);
-        send(there.as_raw_fd(), None).unwrap();
-        assert!(receive(here.as_raw_fd()).unwrap().is_none());
-    }
-
-    #[test]
-    fn more_descriptors_than_one_are_all_closed() {
-        let [here, there] = pair();
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        let mut control = [message::pack(writer.as_raw_fd()).as_slice(), &[0; 8]].concat();
-        control[..8].copy_from_slice(&(message::CONTROL + 8).to_ne_bytes());
-        for at in [message::CONTROL, message::CONTROL + 4] {
-            control[at..at + 4].copy_from_slice(&writer.as_raw_fd().to_ne_bytes());
-        }
-        let mut word = message::WORD;
-        let mut part = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 1 };
-        // SAFETY: an all-zero header is valid.
-        let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
-        header.msg_control = control.as_mut_ptr().cast();
-        header.msg_controllen = control.len();
-        // SAFETY: the header names locals that outlive the call.
-        assert_eq!(unsafe { libc::sendmsg(there.as_raw_fd(), &raw const header, 0) }, 1);
-        drop(writer);
-        assert_eq!(receive(here.as_raw_fd()).unwrap_err().kind(), ErrorKind::InvalidData);
-        // Nobody has the other end any more.
-        assert_eq!(reader.read(&mut [0; 1]).unwrap(), 0);
-    }
 }

@@ -22,8 +22,13 @@ pub fn build(dir: &Dir, source: &str) -> PathBuf {
 }
 
 /// The program at `path`, with the library if it is to be `ours`, and none of Weft's variables but
-/// the one that has it say which way connections go.
+/// those that have it say which way connections go, and keep them from going by pairs.
 pub fn program(path: &Path, ours: bool) -> Program {
+    program_with_pairs(path, ours).env("WEFT_LANE", "off")
+}
+
+/// The same, with pairs.
+pub fn program_with_pairs(path: &Path, ours: bool) -> Program {
     let program = Program::at(path);
     if !ours {
         return program;

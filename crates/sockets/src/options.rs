@@ -1,0 +1,139 @@
+//! Interposed functions of socket options.
+//!
+//! An application's socket is one of `AF_UNIX`, which has the options of `SOL_SOCKET`. Those of TCP
+//! and IP are the shadow TCP connection's. Where there is none they are those of a new TCP socket,
+//! on which is repeated what the application has set at this connection ([`TcpOptions`]).
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use libc::socklen_t;
+
+use crate::hooks::{conn_of, ends_of, errno, fail, is_foreign};
+use crate::names::SocketEnds;
+use crate::real::next;
+use crate::registry::Registry;
+use crate::tcp_options::{TcpOption, TcpOptions};
+use crate::{guard, sys};
+
+type GetOption = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
+type SetOption = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
+
+/// The state of a connection in `TCP_INFO`, its first byte.
+const ESTABLISHED: u8 = 1;
+
+/// `getsockopt`.
+///
+/// # Safety
+/// As for the C function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let real = next!(getsockopt as GetOption);
+    // SAFETY: the application's own arguments.
+    let done = unsafe { real(fd, level, name, value, len) };
+    if is_foreign() {
+        return done;
+    }
+    let is_kind = level == libc::SOL_SOCKET && matches!(name, libc::SO_DOMAIN | libc::SO_PROTOCOL);
+    if done == 0 && !is_kind || done != 0 && !is_of_ip(level) {
+        return done;
+    }
+    let error = errno();
+    let Some(ends) = ends_of(fd) else { return if done == 0 { 0 } else { fail(error) } };
+    if is_kind {
+        let family = if ends.local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let truth = if name == libc::SO_DOMAIN { family } else { libc::IPPROTO_TCP };
+        // SAFETY: the kernel has written an int there.
+        unsafe { value.cast::<c_int>().write_unaligned(truth) };
+        return 0;
+    }
+    // SAFETY: the application's own arguments, for another socket.
+    let get = |tcp: RawFd| unsafe { real(tcp, level, name, value, len) };
+    if let Some(done) = conn_of(fd).and_then(|conn| conn.with_shadow(get)) {
+        return done;
+    }
+    let _inside = guard::enter();
+    let Some(tcp) = stand_in(fd, &ends) else { return fail(libc::ENOBUFS) };
+    let done = get(tcp.as_raw_fd());
+    // SAFETY: the kernel has written so many bytes.
+    if done == 0 && (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && unsafe { *len } > 0 {
+        // SAFETY: there is a byte.
+        unsafe { value.cast::<u8>().write(ESTABLISHED) };
+    }
+    done
+}
+
+/// `setsockopt`.
+///
+/// # Safety
+/// As for the C function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    let real = next!(setsockopt as SetOption);
+    // SAFETY: the application's own arguments.
+    let done = unsafe { real(fd, level, name, value, len) };
+    if is_foreign() {
+        return done;
+    }
+    if done == 0 && level == libc::SOL_SOCKET && name == libc::SO_LINGER {
+        // SAFETY: the kernel has read such a structure there.
+        let linger = unsafe { value.cast::<libc::linger>().read_unaligned() };
+        if let Some(conn) = conn_of(fd) {
+            conn.lock().is_abortive = linger.l_onoff != 0 && linger.l_linger == 0;
+        }
+    }
+    if done == 0 || !is_of_ip(level) {
+        return done;
+    }
+    let error = errno();
+    let Some(ends) = ends_of(fd) else { return fail(error) };
+    // SAFETY: the application's own arguments, for another socket.
+    let set = |tcp: RawFd| unsafe { real(tcp, level, name, value, len) };
+    if let Some(done) = conn_of(fd).and_then(|conn| conn.with_shadow(set)) {
+        return done;
+    }
+    let _inside = guard::enter();
+    let Some(tcp) = stand_in(fd, &ends) else { return fail(libc::ENOBUFS) };
+    let done = set(tcp.as_raw_fd());
+    if done == 0
+        && !value.is_null()
+        && let Some(socket) = sys::name_of(fd)
+    {
+        let mut bytes = vec![0_u8; len as usize];
+        // SAFETY: the kernel has read so many bytes there.
+        unsafe { ptr::copy_nonoverlapping(value.cast(), bytes.as_mut_ptr(), bytes.len()) };
+        options().set(socket, TcpOption::new(level, name, bytes));
+    }
+    done
+}
+
+/// Whether options of a level are those of TCP or IP, which an `AF_UNIX` socket does not have.
+fn is_of_ip(level: c_int) -> bool {
+    matches!(level, libc::IPPROTO_TCP | libc::IPPROTO_IP | libc::IPPROTO_IPV6)
+}
+
+fn options() -> &'static TcpOptions {
+    &Registry::get().env().options
+}
+
+/// A new TCP socket with the options that the application has set at the connection of `fd`.
+fn stand_in(fd: RawFd, ends: &SocketEnds) -> Option<OwnedFd> {
+    let tcp = sys::tcp_socket(ends.local.is_ipv4()).ok()?;
+    for option in options().get(&sys::name_of(fd)?) {
+        option.repeat(tcp.as_raw_fd());
+    }
+    Some(tcp)
+}

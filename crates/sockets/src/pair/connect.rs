@@ -1,0 +1,95 @@
+//! Connecting to an application of this host by a pair.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use weft_os::fds::HighFd;
+
+use super::is_special;
+use super::offer::PairOffer;
+use crate::connect::ConnectResult;
+use crate::env::Env;
+use crate::names::SocketEnds;
+use crate::report::Carrier;
+use crate::socket_diag::SocketDiag;
+use crate::{address, sys};
+
+/// Why a connection that was to have a pair goes by TCP.
+const NOT_HERE: &str = "its peer does not accept here, or not yet";
+
+/// Connects the application's TCP socket `fd` to `remote`, if a process of this host takes offers
+/// there; none if nothing has happened.
+pub fn connect(env: &Env, fd: RawFd, remote: SocketAddr) -> Option<ConnectResult> {
+    let call = PairCall::begin(fd, address::meant(remote))?;
+    Some(call.finish(env, sys::connect(fd, &remote)))
+}
+
+/// A connect for which a pair was offered.
+struct PairCall {
+    fd: RawFd,
+    remote: SocketAddr,
+    diag: SocketDiag,
+    offer: PairOffer,
+    /// The application's end.
+    end: HighFd,
+}
+
+impl PairCall {
+    fn begin(fd: RawFd, remote: SocketAddr) -> Option<Self> {
+        if !is_of_this_host(remote) || is_special(fd) {
+            return None;
+        }
+        let diag = SocketDiag::open().ok()?;
+        let listener = diag.listener(remote)?;
+        let (ours, theirs) = sys::stream_pair().ok()?;
+        // The child of a fork must not keep the peer's end.
+        let [end, theirs] = [ours, theirs].map(HighFd::new);
+        for end in [&end, &theirs] {
+            sys::set_room(end.as_fd().as_raw_fd());
+        }
+        let offer = PairOffer::make(listener, theirs.as_fd().as_raw_fd(), fd).ok()?;
+        Some(Self { fd, remote, diag, offer, end })
+    }
+
+    /// Decides, once TCP is `connected`, has failed, or is still connecting.
+    fn finish(self, env: &Env, connected: io::Result<()>) -> ConnectResult {
+        let Self { fd, remote, diag, offer, end } = self;
+        let ends = ends_of(fd).ok();
+        let is_here = ends.is_some_and(|ends| diag.is_peer_here(ends.local, ends.remote));
+        let is_agreed = if is_here { offer.commit() } else { offer.withdraw() };
+        let installed = ends.filter(|_| is_agreed).map(|ends| install(env, fd, &end, &ends));
+        match (connected, installed) {
+            (_, Some(Err(error))) => failed(&error),
+            (Err(error), None) if error.raw_os_error() != Some(libc::EINPROGRESS) => failed(&error),
+            (connected, installed) => {
+                let carrier = installed.map_or(Carrier::Tcp(NOT_HERE), |_| Carrier::Pair);
+                env.reports.connected(remote, carrier);
+                connected.map_or_else(|error| failed(&error), |()| ConnectResult::Done)
+            }
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> ConnectResult {
+    ConnectResult::Error(error.raw_os_error().unwrap_or(libc::ECONNREFUSED))
+}
+
+/// Puts the application's end of the pair in the place of its TCP socket.
+fn install(env: &Env, fd: RawFd, end: &HighFd, ends: &SocketEnds) -> io::Result<()> {
+    let end: OwnedFd = end.as_fd().try_clone_to_owned()?;
+    sys::name_after(end.as_raw_fd(), ends)?;
+    sys::inherit(fd, &end, sys::flags(fd)?);
+    env.options.inherit(fd, end.as_raw_fd());
+    env.watches.carry(fd, || sys::install(&end, fd, sys::closes_on_exec(fd)))
+}
+
+fn ends_of(fd: RawFd) -> io::Result<SocketEnds> {
+    Ok(SocketEnds { local: sys::local(fd)?, remote: sys::remote(fd)? })
+}
+
+/// Whether an address is one of this network namespace.
+fn is_of_this_host(mut at: SocketAddr) -> bool {
+    at.set_port(0);
+    at.ip().to_canonical().is_loopback() || UdpSocket::bind(at).is_ok()
+}
