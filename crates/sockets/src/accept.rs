@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::handoff::{Grants, HandoffServer};
+use crate::names::SocketEnds;
 use crate::registry::Registry;
+use crate::report::Carrier;
 use crate::strict;
 use crate::sys::{self, Inode};
 
@@ -34,6 +36,9 @@ fn claim(fd: RawFd, socket: Inode, stream: RawFd, peer: SocketAddr) -> Option<Ow
     if let Some(listener) = registry.listeners.find(socket) {
         return listener.claim(stream, Some(stream), peer);
     }
+    if let Some(end) = claim_inherited(socket, stream, peer) {
+        return Some(end);
+    }
     match HandoffServer::ask(socket, stream) {
         Ok(answer) => answer,
         Err(_nobody) => {
@@ -41,4 +46,13 @@ fn claim(fd: RawFd, socket: Inode, stream: RawFd, peer: SocketAddr) -> Option<Ow
             None
         }
     }
+}
+
+/// The end of a pair that was offered to a listener of a parent process.
+fn claim_inherited(socket: Inode, stream: RawFd, peer: SocketAddr) -> Option<OwnedFd> {
+    let Registry { listeners, conns, .. } = Registry::get();
+    let ends = SocketEnds { local: sys::local(stream).ok()?, remote: peer };
+    let end = listeners.claim_inherited(socket, &ends)?;
+    conns.env.reports.accepted(peer, Carrier::Pair);
+    Some(end)
 }

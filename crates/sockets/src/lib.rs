@@ -19,8 +19,8 @@
 //!   `rules`.
 //! - `strict`: where TCP does not take the place of SDP; `fabric`: the transport below SDP;
 //!   `abandoned`: connects that were given up; `generations`: one registry per process.
-//! - `address`, `names`, `memory`, `socket_diag`, `sys`: addresses, the names of sockets, memory,
-//!   the kernel's table of sockets, system calls.
+//! - `address`, `names`, `memory`, `process_lock`, `socket_diag`, `sys`: addresses, the names of
+//!   sockets, memory, a lock among processes, the kernel's table of sockets, system calls.
 //!
 //! Invariants: nothing happens before the first TCP socket connects, listens or is watched, nothing
 //! is ever written to stdout, and what cannot be carried is left to the kernel as it was.
@@ -48,6 +48,7 @@ mod memory;
 mod names;
 pub mod options;
 mod pair;
+mod process_lock;
 mod rdma;
 mod real;
 mod registry;

@@ -185,6 +185,8 @@ impl Grants for SdpListener {
 /// The listeners of a process that are served by SDP.
 #[derive(Default)]
 pub struct ListenerTable {
+    /// Where pairs are offered to listeners that the parent of this process serves.
+    inherited: HashMap<Inode, PairOffers>,
     by_socket: Mutex<HashMap<Inode, Arc<SdpListener>>>,
     /// Their number, readable without the lock.
     count: AtomicUsize,
@@ -193,6 +195,25 @@ pub struct ListenerTable {
 }
 
 impl ListenerTable {
+    /// Those of the child of a fork, which serves none, and takes the pairs that are offered to
+    /// the listeners of its `parent`, unless another thread of that held the lock at the fork.
+    pub fn new(parent: Option<&Self>) -> Self {
+        let Some(parent) = parent else { return Self::default() };
+        let of_parent = parent.by_socket.try_lock();
+        let served = of_parent.iter().flat_map(|served| served.iter());
+        let served =
+            served.filter_map(|(socket, listener)| Some((socket, listener.pairs.as_ref()?)));
+        let inherited = served.chain(&parent.inherited);
+        let inherited = inherited.map(|(socket, pairs)| (*socket, pairs.inherited())).collect();
+        Self { inherited, ..Self::default() }
+    }
+
+    /// The end of a pair that was offered to the listener `socket` of a parent for the connection
+    /// between `ends`.
+    pub fn claim_inherited(&self, socket: Inode, ends: &SocketEnds) -> Option<OwnedFd> {
+        self.inherited.get(&socket)?.claim(ends)
+    }
+
     /// Serves the listener behind `fd`, whose peers use `conns`, unless somebody does.
     ///
     /// # Errors

@@ -88,7 +88,7 @@ impl Registry {
         let inherited = parent.is_some_and(|parent| parent.lingers.load(Ordering::Acquire));
         Self {
             conns: ConnTable::new(env),
-            listeners: ListenerTable::default(),
+            listeners: ListenerTable::new(parent.map(|parent| &parent.listeners)),
             owner: std::process::id(),
             lingers: AtomicBool::new(inherited),
         }

@@ -85,6 +85,16 @@ pub fn message_socket() -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }.into())
 }
 
+/// A connected pair of them, which do not block.
+pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut pair = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the array has room for the two descriptors.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) }.into())?;
+    let [first, second] = pair.map(|raw| owned(raw.into()));
+    Ok((first?, second?))
+}
+
 /// A socket for requests to the kernel's table of sockets (`sock_diag(7)`).
 pub fn diag_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;

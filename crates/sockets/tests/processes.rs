@@ -3,16 +3,21 @@
 
 mod common;
 
-use common::{end, program};
+use common::{end, program, program_with_pairs};
 use weft_testkit::Signal;
+
+/// How the library says that SDP carries a connection, and that a pair does.
+const SDP: &str = ": SDP over Shuttle, enhanced";
+const PAIR: &str = ": a pair on this host";
 
 /// Connections that the callers of `handed.c` make.
 const CALLS: usize = 4;
 
 /// Runs both ends of a C program; gives what each said. The server need not end well.
-fn run(source: &str, how: &str) -> [String; 2] {
-    let dir = common::dir(&format!("{source}-{how}"));
+fn run(source: &str, how: &str, carrier: &str) -> [String; 2] {
+    let dir = common::dir(&format!("{source}-{how}-{}", carrier.len()));
     let path = common::build(&dir, source);
+    let program = if carrier == PAIR { program_with_pairs } else { program };
     let (server, port) = program(&path, true).words(["serve", how]).start().line("port ");
     let call = if source == "handed.c" { vec!["call", &port] } else { vec!["call", &port, how] };
     let caller = common::run(&program(&path, true).words(call));
@@ -25,10 +30,13 @@ fn count(said: &str, what: &str) -> usize {
 
 #[test]
 fn children_accept_what_their_parent_serves() {
-    for how in ["fork", "nobody", "exec"] {
-        let [server, caller] = run("handed.c", how);
-        assert_eq!(count(&server, ": SDP over Shuttle, enhanced"), CALLS, "{server}");
-        assert_eq!(count(&caller, ": SDP over Shuttle, enhanced"), CALLS, "{caller}");
+    for (how, carrier) in [SDP, PAIR]
+        .into_iter()
+        .flat_map(|carrier| ["fork", "nobody", "exec"].map(|how| (how, carrier)))
+    {
+        let [server, caller] = run("handed.c", how, carrier);
+        assert_eq!(count(&server, carrier), CALLS, "{how}: {server}");
+        assert_eq!(count(&caller, carrier), CALLS, "{how}: {caller}");
     }
 }
 
@@ -59,27 +67,35 @@ fn silent_visitors_keep_nobody_from_what_was_granted() {
         let caller = common::run(&program(&path, true).words(["call", &port]));
         let server = end(server);
         for said in [&server, &caller] {
-            assert_eq!(count(said, ": SDP over Shuttle, enhanced"), CALLS, "{how}: {said}");
+            assert_eq!(count(said, SDP), CALLS, "{how}: {said}");
         }
     }
 }
 
 #[test]
 fn who_is_left_with_a_listener_serves_it() {
-    let [server, caller] = run("handed.c", "orphan");
+    let [server, caller] = run("handed.c", "orphan", SDP);
     assert_eq!(count(&server, "listens at"), 2, "{server}");
     assert_eq!(count(&caller, ": TCP, it does not take SDP"), 1, "{caller}");
-    assert_eq!(count(&caller, ": SDP over Shuttle, enhanced"), CALLS - 1, "{caller}");
+    assert_eq!(count(&caller, SDP), CALLS - 1, "{caller}");
 }
 
 #[test]
 fn what_a_process_wrote_arrives_though_it_ends() {
-    let [server, _] = run("endings.c", "exit");
-    assert_eq!(count(&server, ": SDP over Shuttle, enhanced"), 1, "{server}");
+    for carrier in [SDP, PAIR] {
+        let [server, _] = run("endings.c", "exit", carrier);
+        assert_eq!(count(&server, carrier), 1, "{server}");
+    }
 }
 
 #[test]
 fn the_peer_of_a_process_that_is_killed_is_reset() {
-    let [_, caller] = run("endings.c", "killed");
-    assert_eq!(count(&caller, ": SDP over Shuttle, enhanced"), 1, "{caller}");
+    let [_, caller] = run("endings.c", "killed", SDP);
+    assert_eq!(count(&caller, SDP), 1, "{caller}");
+}
+
+#[test]
+fn who_is_left_with_a_listener_takes_the_pairs_that_are_offered_to_it() {
+    let [server, caller] = run("handed.c", "orphan", PAIR);
+    assert_eq!([count(&server, PAIR), count(&caller, PAIR)], [CALLS; 2], "{server}{caller}");
 }

@@ -29,17 +29,11 @@ mod offers;
 use std::os::fd::RawFd;
 
 pub use self::offers::PairOffers;
-use crate::handoff::channel;
 use crate::sys::{self, Inode};
 
 /// The name where offers for the listener behind `socket` are taken.
 fn name(socket: Inode) -> Vec<u8> {
     format!("weft-sockets/pairs/{}", socket.number()).into_bytes()
-}
-
-/// Whether the process at the other end of an `AF_UNIX` socket has the user of this one.
-fn is_same_user(fd: RawFd) -> bool {
-    channel::user(fd) == Some(weft_os::sys::user())
 }
 
 /// Whether the application has set something at a TCP socket, or a listener, that a pair does not

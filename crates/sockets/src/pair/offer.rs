@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use super::{is_same_user, name};
+use super::name;
 use crate::handoff::channel;
 use crate::sys::{self, Inode};
 
@@ -21,7 +21,7 @@ impl PairOffer {
         let raw = fd.as_raw_fd();
         sys::set_flags(raw, libc::O_RDWR | libc::O_NONBLOCK)?;
         sys::connect_name(raw, &name(socket))?;
-        if !is_same_user(raw) {
+        if channel::user(raw) != Some(weft_os::sys::user()) {
             return Err(ErrorKind::PermissionDenied.into());
         }
         channel::send(raw, Some(theirs))?;
