@@ -110,12 +110,12 @@ pub unsafe extern "C" fn setsockopt(
     let done = set(tcp.as_raw_fd());
     if done == 0
         && !value.is_null()
-        && let Some(socket) = sys::name_of(fd)
+        && let Some(names) = sys::names_of(fd)
     {
         let mut bytes = vec![0_u8; len as usize];
         // SAFETY: the kernel has read so many bytes there.
         unsafe { ptr::copy_nonoverlapping(value.cast(), bytes.as_mut_ptr(), bytes.len()) };
-        options().set(socket, TcpOption::new(level, name, bytes));
+        options().set(names.unique(), TcpOption::new(level, name, bytes));
     }
     done
 }
@@ -132,7 +132,7 @@ fn options() -> &'static TcpOptions {
 /// A new TCP socket with the options that the application has set at the connection of `fd`.
 fn stand_in(fd: RawFd, ends: &SocketEnds) -> Option<OwnedFd> {
     let tcp = sys::tcp_socket(ends.local.is_ipv4()).ok()?;
-    for option in options().get(&sys::name_of(fd)?) {
+    for option in options().get(&sys::names_of(fd)?.unique()) {
         option.repeat(tcp.as_raw_fd());
     }
     Some(tcp)

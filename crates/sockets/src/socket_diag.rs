@@ -24,10 +24,28 @@ const ANSWER_BYTES: usize = 1024;
 
 /// Bytes of `nlmsghdr` and `inet_diag_req_v2`.
 const REQUEST_BYTES: u32 = 72;
-/// Where an answer (`nlmsghdr` and `inet_diag_msg`) has its kind, and the socket's state and inode.
+/// Where an answer (`nlmsghdr` and `inet_diag_msg`) has its kind, and the socket's
+/// family, state and inode.
 const KIND_AT: usize = 4;
+const FAMILY_AT: usize = 16;
 const STATE_AT: usize = 17;
 const INODE_AT: usize = 84;
+
+/// A listener in the table.
+pub struct LocalListener {
+    /// The inode of its socket.
+    pub inode: Inode,
+    /// Whether its socket is one of IPv6, which may take connections of IPv4 too.
+    pub is_ipv6: bool,
+}
+
+/// A socket in the table.
+#[derive(Debug, PartialEq, Eq)]
+struct TableEntry {
+    family: u8,
+    state: u8,
+    inode: u32,
+}
 
 /// Access to the table.
 pub struct SocketDiag(OwnedFd);
@@ -43,21 +61,23 @@ impl SocketDiag {
 
     /// The listener of this network namespace that a connect to `remote` reaches, if that is an
     /// address of this host.
-    pub fn listener(&self, remote: SocketAddr) -> Option<Inode> {
+    pub fn listener(&self, remote: SocketAddr) -> Option<LocalListener> {
         let nobody = SocketAddr::new(any(remote.ip()), 0);
-        let (state, inode) = self.find(remote, nobody)?;
-        (state == LISTEN && inode != 0).then(|| Inode::new(inode.into()))
+        let TableEntry { family, state, inode } = self.find(remote, nobody)?;
+        let is_ipv6 = i32::from(family) == libc::AF_INET6;
+        let listener = || LocalListener { inode: Inode::new(inode.into()), is_ipv6 };
+        (state == LISTEN && inode != 0).then(listener)
     }
 
     /// Whether the peer of the TCP connection from `local` to `remote` is a socket of this network
     /// namespace, which waits to be accepted or was.
     pub fn is_peer_here(&self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.find(remote, local).is_some_and(|(state, _)| state == ESTABLISHED)
+        self.find(remote, local).is_some_and(|socket| socket.state == ESTABLISHED)
     }
 
-    /// The state and the inode of the socket between `local` and `remote`, or of the listener that
-    /// a packet from there would be for.
-    fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<(u8, u32)> {
+    /// The socket between `local` and `remote`, or the listener that a packet from there would be
+    /// for.
+    fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<TableEntry> {
         let request = request(address::plain(local), address::plain(remote));
         sys::send(self.0.as_raw_fd(), &request, 0).ok()?;
         // The kernel has answered by the time that it has taken the request.
@@ -105,17 +125,18 @@ fn padded(ip: IpAddr) -> [u8; 16] {
     bytes
 }
 
-/// The state and the inode in an answer.
-fn parse(answer: &[u8]) -> Option<(u8, u32)> {
+/// The socket in an answer.
+fn parse(answer: &[u8]) -> Option<TableEntry> {
     let kind = answer.get(KIND_AT..)?.first_chunk()?;
-    let inode = answer.get(INODE_AT..)?.first_chunk()?;
+    let inode = u32::from_ne_bytes(*answer.get(INODE_AT..)?.first_chunk()?);
+    let (family, state) = (*answer.get(FAMILY_AT)?, *answer.get(STATE_AT)?);
     let is_found = u16::from_ne_bytes(*kind) == SOCK_DIAG_BY_FAMILY;
-    is_found.then_some((*answer.get(STATE_AT)?, u32::from_ne_bytes(*inode)))
+    is_found.then_some(TableEntry { family, state, inode })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpStream;
 
     use super::*;
 
@@ -129,17 +150,19 @@ mod tests {
             ("[::]:0", "127.0.0.1"),
         ];
         for (at, to) in places {
-            let listener = TcpListener::bind(at).unwrap();
+            let listener = std::net::TcpListener::bind(at).unwrap();
             let port = listener.local_addr().unwrap().port();
             let to = SocketAddr::new(to.parse().unwrap(), port);
             let diag = SocketDiag::open().unwrap();
-            assert_eq!(diag.listener(to), sys::inode(listener.as_raw_fd()));
+            let found = diag.listener(to).unwrap();
+            assert_eq!(Some(found.inode), sys::inode(listener.as_raw_fd()));
+            assert_eq!(found.is_ipv6, at.starts_with('['));
             let stream = TcpStream::connect(to).unwrap();
             let local = stream.local_addr().unwrap();
             assert!(diag.is_peer_here(local, to));
             assert!(!diag.is_peer_here(SocketAddr::new(local.ip(), port), to));
             drop(listener);
-            assert_eq!(diag.listener(to), None);
+            assert!(diag.listener(to).is_none());
         }
     }
 
@@ -148,7 +171,7 @@ mod tests {
         let mut answer = [0; INODE_AT + 4];
         assert_eq!(parse(&answer), None);
         answer[KIND_AT..KIND_AT + 2].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-        assert_eq!(parse(&answer), Some((0, 0)));
+        assert_eq!(parse(&answer), Some(TableEntry { family: 0, state: 0, inode: 0 }));
         assert_eq!(parse(&answer[..answer.len() - 1]), None);
         let some = SocketAddr::from(([127, 0, 0, 1], 80));
         assert_eq!(request(some, some).len(), REQUEST_BYTES as usize);

@@ -10,7 +10,7 @@ use libc::{c_int, c_long, c_void, socklen_t};
 use weft_os::fds::HighFd;
 
 use crate::address;
-use crate::names::SocketEnds;
+use crate::names::{self, SocketEnds, SocketNames};
 
 /// The inode of a socket: its identity, whatever its descriptors are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,14 +85,11 @@ pub fn message_socket() -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }.into())
 }
 
-/// A connected pair of them, which do not block.
-pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut pair = [-1; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the array has room for the two descriptors.
-    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) }.into())?;
-    let [first, second] = pair.map(|raw| owned(raw.into()));
-    Ok((first?, second?))
+/// An `AF_UNIX` socket of a byte stream, which does not block.
+pub fn stream_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: plain arguments.
+    owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }.into())
 }
 
 /// A socket for requests to the kernel's table of sockets (`sock_diag(7)`).
@@ -137,20 +134,27 @@ pub fn connect_name(fd: RawFd, name: &[u8]) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_connect, fd, &raw const address, len) }).map(drop)
 }
 
-/// The abstract name of an `AF_UNIX` socket.
-pub fn name_of(fd: RawFd) -> Option<Vec<u8>> {
+/// The abstract name of an `AF_UNIX` socket, or that of its peer, by this call.
+fn abstract_name_of(call: c_long, fd: RawFd) -> Option<Vec<u8>> {
     // SAFETY: all zeroes is valid.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut len = size_of::<libc::sockaddr_un>() as socklen_t;
     let place = &raw mut address;
     // SAFETY: the address has the room that `len` says.
-    check(unsafe { libc::syscall(libc::SYS_getsockname, fd, place, &raw mut len) }).ok()?;
+    check(unsafe { libc::syscall(call, fd, place, &raw mut len) }).ok()?;
     if c_int::from(address.sun_family) != libc::AF_UNIX {
         return None;
     }
     let bytes = (len as usize).checked_sub(size_of::<libc::sa_family_t>() + 1)?;
     let path = address.sun_path.get(1..1 + bytes)?;
     (address.sun_path[0] == 0).then(|| path.iter().map(|byte| *byte as u8).collect())
+}
+
+/// The names of an `AF_UNIX` socket and, if it is the accepting end of a pair, of its peer.
+pub fn names_of(fd: RawFd) -> Option<SocketNames> {
+    let own = abstract_name_of(libc::SYS_getsockname, fd)?;
+    let peer = names::is_of_offers(&own).then(|| abstract_name_of(libc::SYS_getpeername, fd));
+    Some(SocketNames { own, peer: peer.flatten() })
 }
 
 /// Names an application's socket after the addresses of its connection.
@@ -170,7 +174,7 @@ pub fn name_after(fd: RawFd, ends: &SocketEnds) -> io::Result<()> {
 
 /// The addresses of the connection of an application's socket, if it is one of this library.
 pub fn ends(fd: RawFd) -> Option<SocketEnds> {
-    SocketEnds::parse(&name_of(fd)?)
+    names_of(fd)?.ends()
 }
 
 /// Listens on a socket.

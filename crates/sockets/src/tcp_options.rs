@@ -77,10 +77,10 @@ impl TcpOptions {
         let names = if keeps_alive { INHERITED.as_slice() } else { &INHERITED[..WITHOUT_PROBES] };
         for name in names {
             if let Some(value) = sys::option(tcp, libc::IPPROTO_TCP, *name).filter(|is| *is != 0)
-                && let Some(socket) = sys::name_of(end)
+                && let Some(names) = sys::names_of(end)
             {
                 let value = value.to_ne_bytes().to_vec();
-                self.set(socket, TcpOption::new(libc::IPPROTO_TCP, *name, value));
+                self.set(names.unique(), TcpOption::new(libc::IPPROTO_TCP, *name, value));
             }
         }
     }

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
+use libc::c_int;
+
 use super::message::{self, HandoffContent};
 
 /// The user id of the process at the other end of an `AF_UNIX` socket, when that connected or began
@@ -44,15 +46,28 @@ pub fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
 /// # Errors
 /// Those of `recvmsg`, and `InvalidData` for another message or the end.
 pub fn receive(from: RawFd) -> io::Result<Option<OwnedFd>> {
+    // A longer message is noticed.
+    receive_up_to(from, 2, 0)
+}
+
+/// The same for the first byte of a stream, which stays there with its descriptor.
+///
+/// # Errors
+/// Those of `recvmsg`, and `InvalidData` for another byte or the end.
+pub fn peek(from: RawFd) -> io::Result<Option<OwnedFd>> {
+    receive_up_to(from, 1, libc::MSG_PEEK)
+}
+
+fn receive_up_to(from: RawFd, bytes: usize, flags: c_int) -> io::Result<Option<OwnedFd>> {
     let mut word = [0_u8; 2];
-    let mut part = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() };
+    let mut part = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: bytes };
     let mut control = [0_u8; message::CONTROL];
     // SAFETY: an all-zero header is valid: no name, no parts, no control data.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = control.len();
-    let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+    let flags = flags | libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
     // SAFETY: the header names locals that outlive the call.
     let count = unsafe { libc::recvmsg(from, &raw mut header, flags) };
     let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;

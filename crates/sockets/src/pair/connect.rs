@@ -2,9 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-
-use weft_os::fds::HighFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::is_special;
 use super::offer::PairOffer;
@@ -31,8 +29,6 @@ struct PairCall {
     remote: SocketAddr,
     diag: SocketDiag,
     offer: PairOffer,
-    /// The application's end.
-    end: HighFd,
 }
 
 impl PairCall {
@@ -42,32 +38,26 @@ impl PairCall {
         }
         let diag = SocketDiag::open().ok()?;
         let listener = diag.listener(remote)?;
-        let (ours, theirs) = sys::stream_pair().ok()?;
-        // The child of a fork must not keep the peer's end.
-        let [end, theirs] = [ours, theirs].map(HighFd::new);
-        for end in [&end, &theirs] {
-            sys::set_room(end.as_fd().as_raw_fd());
-        }
-        let offer = PairOffer::make(listener, theirs.as_fd().as_raw_fd(), fd).ok()?;
-        Some(Self { fd, remote, diag, offer, end })
+        let offer = PairOffer::make(&listener, fd).ok()?;
+        Some(Self { fd, remote, diag, offer })
     }
 
     /// Decides, once TCP is `connected`, has failed, or is still connecting.
     fn finish(self, env: &Env, connected: io::Result<()>) -> ConnectResult {
-        let Self { fd, remote, diag, offer, end } = self;
+        let Self { fd, remote, diag, offer } = self;
         let ends = ends_of(fd).ok();
-        let is_here = ends.is_some_and(|ends| diag.is_peer_here(ends.local, ends.remote));
-        let is_agreed = if is_here { offer.commit() } else { offer.withdraw() };
-        let installed = ends.filter(|_| is_agreed).map(|ends| install(env, fd, &end, &ends));
-        match (connected, installed) {
-            (_, Some(Err(error))) => failed(&error),
-            (Err(error), None) if error.raw_os_error() != Some(libc::EINPROGRESS) => failed(&error),
-            (connected, installed) => {
-                let carrier = installed.map_or(Carrier::Tcp(NOT_HERE), |_| Carrier::Pair);
-                env.reports.connected(remote, carrier);
-                connected.map_or_else(|error| failed(&error), |()| ConnectResult::Done)
-            }
+        let ends = ends.filter(|ends| diag.is_peer_here(ends.local, ends.remote));
+        let is_over = |error: &io::Error| error.raw_os_error() != Some(libc::EINPROGRESS);
+        let end = ends.and_then(|ends| offer.commit(&ends).ok());
+        let carrier = match end.map(|end| install(env, fd, &end)) {
+            Some(Err(error)) => return failed(&error),
+            Some(Ok(())) => Carrier::Pair,
+            None => Carrier::Tcp(NOT_HERE),
+        };
+        if !connected.as_ref().is_err_and(is_over) {
+            env.reports.connected(remote, carrier);
         }
+        connected.map_or_else(|error| failed(&error), |()| ConnectResult::Done)
     }
 }
 
@@ -76,12 +66,10 @@ fn failed(error: &io::Error) -> ConnectResult {
 }
 
 /// Puts the application's end of the pair in the place of its TCP socket.
-fn install(env: &Env, fd: RawFd, end: &HighFd, ends: &SocketEnds) -> io::Result<()> {
-    let end: OwnedFd = end.as_fd().try_clone_to_owned()?;
-    sys::name_after(end.as_raw_fd(), ends)?;
-    sys::inherit(fd, &end, sys::flags(fd)?);
+fn install(env: &Env, fd: RawFd, end: &OwnedFd) -> io::Result<()> {
+    sys::inherit(fd, end, sys::flags(fd)?);
     env.options.inherit(fd, end.as_raw_fd());
-    env.watches.carry(fd, || sys::install(&end, fd, sys::closes_on_exec(fd)))
+    env.watches.carry(fd, || sys::install(end, fd, sys::closes_on_exec(fd)))
 }
 
 fn ends_of(fd: RawFd) -> io::Result<SocketEnds> {

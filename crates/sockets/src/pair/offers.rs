@@ -9,19 +9,24 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_os::fds::high;
 use weft_sync::Mutex;
 
-use super::{is_special, name};
+use super::is_special;
 use crate::address::plain;
 use crate::handoff::channel;
-use crate::names::SocketEnds;
+use crate::names::{self, SocketEnds};
 use crate::process_lock::ProcessLock;
 use crate::sys::{self, Inode};
 
 /// Offers that the kernel keeps until a connection is accepted; the next ones go by TCP.
 const BACKLOG: i32 = 4096;
+
+/// How long whoever accepts waits for the commitment. A process that is stopped just between its
+/// connect and that has TCP.
+const COMMIT_LIMIT: Duration = Duration::from_millis(100);
 
 /// Where the offers for a listener are taken.
 pub struct PairOffers {
@@ -41,9 +46,8 @@ struct OfferFiles {
     turn: ProcessLock,
 }
 
-/// An offer that was read.
-struct TakenOffer {
-    channel: OwnedFd,
+/// An offer whose connection is not known to be accepted.
+struct WaitingOffer {
     /// The end of the pair for the application that accepts.
     end: OwnedFd,
     /// The connecting end's TCP socket.
@@ -59,10 +63,10 @@ impl PairOffers {
         if is_special(fd) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let arriving = high(sys::message_socket()?);
-        sys::bind_name(arriving.as_raw_fd(), &name(socket))?;
+        let is_ipv6 = sys::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_INET6);
+        let arriving = high(sys::stream_socket()?);
+        sys::bind_name(arriving.as_raw_fd(), &names::of_offers(socket.number(), is_ipv6))?;
         sys::listen(arriving.as_raw_fd(), BACKLOG)?;
-        sys::set_flags(arriving.as_raw_fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
         let (from, to) = sys::stream_pair()?;
         sys::set_room(to.as_raw_fd());
         let put_back = (high(to), high(from));
@@ -75,22 +79,31 @@ impl PairOffers {
         Self { files: Arc::clone(&self.files), user: self.user, turn: Mutex::default() }
     }
 
-    /// The application's socket for the connection between `ends`, if a pair was offered for it.
+    /// The application's socket for the connection between `ends`, if a pair was offered for it
+    /// and its other end commits to it.
     pub fn claim(&self, ends: &SocketEnds) -> Option<OwnedFd> {
-        let offer = {
+        let WaitingOffer { end, tcp } = {
             let _of_this_process = self.turn.lock();
             let _of_all = self.files.turn.hold();
             self.find(ends)?
         };
-        sys::name_after(offer.end.as_raw_fd(), ends).ok()?;
-        let is_taken = offer.take();
-        if is_taken {
-            sys::reset_at_close(offer.tcp.as_raw_fd());
+        let raw = end.as_raw_fd();
+        // The offer was only looked at so far; the commitment is behind it.
+        sys::receive(raw, &mut [0], 0).ok()?;
+        let commits = || sys::receive(raw, &mut [0], 0);
+        let commits = commits().or_else(|_| {
+            sys::poll(raw, libc::POLLIN, Some(COMMIT_LIMIT))?;
+            commits()
+        });
+        let commits = commits.ok()? == 1;
+        if commits {
+            sys::set_room(raw);
+            sys::reset_at_close(tcp.as_raw_fd());
         }
-        is_taken.then_some(offer.end)
+        commits.then_some(end)
     }
 
-    fn find(&self, ends: &SocketEnds) -> Option<TakenOffer> {
+    fn find(&self, ends: &SocketEnds) -> Option<WaitingOffer> {
         let mut others = Vec::new();
         let found = loop {
             let Some(offer) = self.files.next(self.user) else { break None };
@@ -100,7 +113,9 @@ impl PairOffers {
             others.push(offer);
         };
         for offer in others.iter().filter(|offer| offer.is_alive()) {
-            let _ = self.files.put_back(offer);
+            // On failure its connection is reset.
+            let put_back = self.files.put_back.0.as_raw_fd();
+            let _ = channel::send(put_back, Some(offer.end.as_raw_fd()));
         }
         found
     }
@@ -108,41 +123,29 @@ impl PairOffers {
 
 impl OfferFiles {
     /// The next offer of `user`, those that were put back first.
-    fn next(&self, user: u32) -> Option<TakenOffer> {
-        while let Ok(Some(envelope)) = channel::receive(self.put_back.1.as_raw_fd()) {
-            let channel = channel::receive(envelope.as_raw_fd()).ok().flatten();
-            let read = channel.and_then(|channel| TakenOffer::read(envelope.as_raw_fd(), channel));
-            if read.is_some() {
-                return read;
+    fn next(&self, user: u32) -> Option<WaitingOffer> {
+        while let Ok(Some(end)) = channel::receive(self.put_back.1.as_raw_fd()) {
+            if let Some(offer) = WaitingOffer::read(end) {
+                return Some(offer);
             }
         }
         loop {
-            let channel = sys::accept(self.arriving.as_raw_fd()).ok()?;
-            let raw = channel.as_raw_fd();
-            if channel::user(raw) == Some(user)
-                && let Some(offer) = TakenOffer::read(raw, channel)
+            let end = sys::accept(self.arriving.as_raw_fd()).ok()?;
+            if channel::user(end.as_raw_fd()) == Some(user)
+                && let Some(offer) = WaitingOffer::read(end)
             {
                 return Some(offer);
             }
         }
     }
-
-    /// Puts an offer back whole, in a socket of its own. Its connection is reset on failure.
-    fn put_back(&self, offer: &TakenOffer) -> io::Result<()> {
-        let (envelope, into) = sys::message_pair()?;
-        for fd in [&offer.channel, &offer.end, &offer.tcp] {
-            channel::send(into.as_raw_fd(), Some(fd.as_raw_fd()))?;
-        }
-        channel::send(self.put_back.0.as_raw_fd(), Some(envelope.as_raw_fd()))
-    }
 }
 
-impl TakenOffer {
-    /// Reads an offer `from` a socket, which was sent whole before its connection could be
-    /// accepted.
-    fn read(from: RawFd, channel: OwnedFd) -> Option<Self> {
-        let (end, tcp) = (channel::receive(from).ok()??, channel::receive(from).ok()??);
-        Some(Self { channel, end, tcp })
+impl WaitingOffer {
+    /// Looks at an offer, which was sent before its connection could be accepted. It stays where it
+    /// is, so that `end` is all of it.
+    fn read(end: OwnedFd) -> Option<Self> {
+        let tcp = channel::peek(end.as_raw_fd()).ok()??;
+        Some(Self { end, tcp })
     }
 
     /// Whether it is for the connection between `ends`: no other socket of this network namespace
@@ -159,12 +162,5 @@ impl TakenOffer {
     fn is_alive(&self) -> bool {
         let events = sys::poll_now(self.tcp.as_raw_fd(), libc::POLLRDHUP);
         events & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) == 0
-    }
-
-    /// Takes the pair; not if the offer was withdrawn.
-    fn take(&self) -> bool {
-        let raw = self.channel.as_raw_fd();
-        let is_committed = || matches!(channel::receive(raw), Ok(None));
-        is_committed() || channel::send(raw, None).is_ok() || is_committed()
     }
 }
