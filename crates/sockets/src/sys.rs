@@ -422,16 +422,20 @@ pub fn network(fd: RawFd) -> Option<u64> {
     Some(cookie)
 }
 
-/// Copies an option of `SOL_SOCKET` of at most 32 bytes; a failure leaves the default.
-pub fn copy_option(from: RawFd, to: RawFd, name: c_int) {
+/// Copies an option of `SOL_SOCKET` of at most 32 bytes to a new socket, where its
+/// first byte is `default` and the others are zero; a failure leaves that.
+fn copy_option(from: RawFd, to: RawFd, name: c_int, default: u8) {
     let mut value = [0_u8; 32];
     let mut len = value.len() as socklen_t;
     let (level, at) = (libc::SOL_SOCKET, value.as_mut_ptr());
     // SAFETY: the value has the room that `len` says.
     let got = unsafe { libc::syscall(libc::SYS_getsockopt, from, level, name, at, &raw mut len) };
-    if got == 0 {
-        // SAFETY: the kernel has filled `len` bytes of it.
-        unsafe { libc::syscall(libc::SYS_setsockopt, to, level, name, at, len) };
+    let value = value.get(..len as usize).filter(|_| got == 0).unwrap_or_default();
+    let is_default = value
+        .split_first()
+        .is_some_and(|(first, rest)| *first == default && rest.iter().all(|byte| *byte == 0));
+    if !is_default {
+        set_option(to, level, name, value);
     }
 }
 
@@ -472,11 +476,10 @@ pub fn tcp_socket(v4: bool) -> io::Result<OwnedFd> {
 /// Copies the options and flags of a socket to the one that replaces it.
 pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
     let raw = to.as_raw_fd();
-    let times = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
-    for name in times.into_iter().chain([libc::SO_OOBINLINE, libc::SO_RCVLOWAT, libc::SO_KEEPALIVE])
-    {
-        copy_option(from, raw, name);
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_OOBINLINE, libc::SO_KEEPALIVE] {
+        copy_option(from, raw, name, 0);
     }
+    copy_option(from, raw, libc::SO_RCVLOWAT, 1);
     // A new socket takes any flag.
     let _ = set_flags(raw, libc::O_RDWR | nonblocking & libc::O_NONBLOCK);
 }

@@ -92,6 +92,8 @@ impl PatternTransport {
             .env(LANE, OFF)
             .env("WEFT_SOCKETS_STYLE", style)
             .env("WEFT_SOCKETS_VERBOSE", "on")
+            // On one host there would be no SDP.
+            .env("WEFT_LANE", "off")
             // Several processes on two CPUs answer late.
             .env("WEFT_SOCKETS_PATIENCE_MS", "5000")
             .env("WEFT_TRANSPORT", self.transport())

@@ -1,0 +1,167 @@
+/* What an application of one host has of TCP at a pair: `pairs tcp` checks addresses and options,
+ * `pairs special` makes connections that a pair could not carry as TCP does, `pairs exec` executes
+ * itself with a connection, and `pairs many` accepts by several processes at once. Both ends are of
+ * this program. */
+#include "check.h"
+
+#define WORKERS 4
+#define CALLS 200
+
+static struct sockaddr_in6 to;
+
+static int listen_at(int backlog)
+{
+	int no = 0, fd = socket(AF_INET6, SOCK_STREAM, 0);
+	socklen_t len = sizeof to;
+	to = (struct sockaddr_in6){ .sin6_family = AF_INET6 };
+	CHECK(fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0);
+	CHECK(bind(fd, (void *)&to, len) == 0 && listen(fd, backlog) == 0);
+	CHECK(getsockname(fd, (void *)&to, &len) == 0);
+	return fd;
+}
+
+/* Connects by IPv4 to a listener of IPv6. */
+static int call(int fd)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = to.sin6_port };
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return connect(fd, (void *)&at, sizeof at);
+}
+
+static void exchange(int one, int other)
+{
+	char b;
+	CHECK(write(one, "a", 1) == 1 && read(other, &b, 1) == 1 && b == 'a');
+	CHECK(write(other, "b", 1) == 1 && read(one, &b, 1) == 1 && b == 'b');
+}
+
+static int get(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t len = sizeof value;
+	CHECK(getsockopt(fd, level, name, &value, &len) == 0);
+	return value;
+}
+
+static void set(int fd, int level, int name, int value)
+{
+	CHECK(setsockopt(fd, level, name, &value, sizeof value) == 0);
+}
+
+static void check_tcp(void)
+{
+	int listener = listen_at(16), fd = socket(AF_INET, SOCK_STREAM, 0), other;
+	struct sockaddr_in here, there;
+	struct sockaddr_in6 accepted, own, peer;
+	struct tcp_info info;
+	socklen_t len = sizeof here, len6 = sizeof own, info_len = sizeof info;
+	set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 77);
+	CHECK(call(fd) == 0 && (other = accept(listener, (void *)&accepted, &len6)) >= 0);
+	CHECK(getsockname(fd, (void *)&here, &len) == 0 && here.sin_family == AF_INET);
+	CHECK(getpeername(fd, (void *)&there, &len) == 0 && there.sin_port == to.sin6_port);
+	CHECK(getsockname(other, (void *)&own, &len6) == 0 && own.sin6_port == to.sin6_port);
+	CHECK(getpeername(other, (void *)&peer, &len6) == 0 && peer.sin6_port == here.sin_port);
+	CHECK(!memcmp(&peer, &accepted, sizeof peer) && IN6_IS_ADDR_V4MAPPED(&own.sin6_addr));
+	CHECK(get(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET);
+	CHECK(get(other, SOL_SOCKET, SO_DOMAIN) == AF_INET6);
+	CHECK(get(fd, IPPROTO_TCP, TCP_NODELAY) && get(fd, SOL_SOCKET, SO_KEEPALIVE));
+	CHECK(get(fd, IPPROTO_TCP, TCP_KEEPIDLE) == 77 && !get(other, IPPROTO_TCP, TCP_NODELAY));
+	set(other, IPPROTO_TCP, TCP_KEEPCNT, 5);
+	set(other, IPPROTO_IPV6, IPV6_TCLASS, 8);
+	CHECK(get(other, IPPROTO_TCP, TCP_KEEPCNT) == 5);
+	CHECK(get(other, IPPROTO_IPV6, IPV6_TCLASS) == 8);
+	CHECK(getsockopt(other, IPPROTO_TCP, TCP_INFO, &info, &info_len) == 0);
+	CHECK(info.tcpi_state == TCP_ESTABLISHED);
+	FAILS(call(fd), EISCONN);
+	exchange(fd, other);
+	/* The kernel says that the other end has gone, with bytes unread. */
+	CHECK(write(fd, "c", 1) == 1 && close(other) == 0);
+	FAILS(read(fd, &info, 1), ECONNRESET);
+}
+
+static void check_special(void)
+{
+	int listener = listen_at(0), fd = socket(AF_INET, SOCK_STREAM, 0), other;
+	struct linger reset = { 1, 0 };
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+	CHECK(call(fd) == 0 && (other = accept(listener, NULL, NULL)) >= 0);
+	exchange(fd, other);
+	int owned = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(fcntl(owned, F_SETOWN, getpid()) == 0);
+	CHECK(call(owned) == 0 && (other = accept(listener, NULL, NULL)) >= 0);
+	exchange(owned, other);
+	/* The listener's queue has room for one, and the second is not connected yet. */
+	int first = socket(AF_INET, SOCK_STREAM, 0);
+	int second = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	CHECK(call(first) == 0);
+	FAILS(call(second), EINPROGRESS);
+	CHECK((other = accept(listener, NULL, NULL)) >= 0);
+	exchange(first, other);
+	struct pollfd p = { second, POLLOUT, 0 };
+	CHECK(poll(&p, 1, 20000) == 1 && get(second, SOL_SOCKET, SO_ERROR) == 0);
+	CHECK((other = accept(listener, NULL, NULL)) >= 0);
+	CHECK(fcntl(second, F_SETFL, 0) == 0);
+	exchange(second, other);
+}
+
+static void check_exec(char *self)
+{
+	int listener = listen_at(16), fd = socket(AF_INET, SOCK_STREAM, 0), other;
+	char one[16], two[16];
+	CHECK(call(fd) == 0 && (other = accept(listener, NULL, NULL)) >= 0);
+	snprintf(one, sizeof one, "%d", fd);
+	snprintf(two, sizeof two, "%d", other);
+	execl(self, self, one, two, NULL);
+	CHECK(!"it is executed");
+}
+
+static void check_many(void)
+{
+	int listener = listen_at(64), fds[20], status;
+	for (int i = 0; i < WORKERS; i++) {
+		if (fork() != 0)
+			continue;
+		for (;;) {
+			char b;
+			int fd = accept(listener, NULL, NULL);
+			CHECK(fd >= 0 && read(fd, &b, 1) == 1);
+			if (b == 'q')
+				exit(0);
+			CHECK(write(fd, &b, 1) == 1 && close(fd) == 0);
+		}
+	}
+	for (int done = 0; done < CALLS; done += 20) {
+		for (int i = 0; i < 20; i++) {
+			char b = i;
+			CHECK((fds[i] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+			CHECK(call(fds[i]) == 0 && write(fds[i], &b, 1) == 1);
+		}
+		for (int i = 0; i < 20; i++) {
+			char b;
+			CHECK(read(fds[i], &b, 1) == 1 && b == i);
+			CHECK(read(fds[i], &b, 1) == 0 && close(fds[i]) == 0);
+		}
+	}
+	for (int i = 0; i < WORKERS; i++) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(call(fd) == 0 && write(fd, "q", 1) == 1 && wait(&status) > 0 && status == 0);
+		close(fd);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3)
+		exchange(atoi(argv[1]), atoi(argv[2]));
+	else if (!strcmp(argv[1], "tcp"))
+		check_tcp();
+	else if (!strcmp(argv[1], "special"))
+		check_special();
+	else if (!strcmp(argv[1], "exec"))
+		check_exec(argv[0]);
+	else
+		check_many();
+	return 0;
+}

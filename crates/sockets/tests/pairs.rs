@@ -1,0 +1,36 @@
+//! Two ends on one host that have a pair find what TCP gives, or have TCP.
+
+mod common;
+
+/// Runs a check of the C program; gives how many lines say that an end has a pair, and all lines.
+fn pairs(check: &str) -> (usize, String) {
+    let dir = common::dir(&format!("pairs-{check}"));
+    let program = common::program_with_pairs(&common::build(&dir, "pairs.c"), true);
+    let said = common::run(&program.arg(check));
+    (said.matches(": a pair on this host").count(), said)
+}
+
+#[test]
+fn addresses_options_and_resets_are_those_of_tcp() {
+    let (count, said) = pairs("tcp");
+    assert_eq!(count, 2, "{said}");
+}
+
+#[test]
+fn what_a_pair_cannot_do_goes_another_way() {
+    // Of its four connections the third has a pair.
+    let (count, said) = pairs("special");
+    assert_eq!(count, 2, "{said}");
+}
+
+#[test]
+fn a_connection_outlives_the_execution_of_another_program() {
+    let (count, said) = pairs("exec");
+    assert_eq!(count, 2, "{said}");
+}
+
+#[test]
+fn processes_that_accept_at_once_have_each_its_own() {
+    let (count, said) = pairs("many");
+    assert_eq!(count, 2 * 204, "{said}");
+}
