@@ -109,7 +109,8 @@ fn take_connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
     if weft_memory::is_short() {
         return ConnectResult::Error(libc::ENOMEM);
     }
-    let by_pair = env.settings.pairs.then(|| pair::connect::connect(env, fd, remote));
+    let by_pair =
+        env.settings.pairs_client(remote).then(|| pair::connect::connect(env, fd, remote));
     by_pair.flatten().unwrap_or_else(|| connecting::connect(fd, remote))
 }
 

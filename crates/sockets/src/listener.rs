@@ -244,7 +244,7 @@ impl ListenerTable {
             return Err("its port is taken in the transport below");
         }
         env.reports.listens(at, Carrier::Sdp(fabric.name, "and TCP"));
-        let takes_pairs = env.settings.pairs && !is_shared;
+        let takes_pairs = !is_shared && env.settings.pairs_server(at);
         let pairs = takes_pairs.then(|| PairOffers::open(fd, socket).ok()).flatten();
         let (peers, handoff) = (Mutex::default(), Mutex::default());
         let listener =

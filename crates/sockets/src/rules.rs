@@ -21,9 +21,20 @@ pub enum SocketRole {
     Server,
 }
 
+/// What a rule says of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleWay {
+    /// `tcp`: TCP carries it.
+    Tcp,
+    /// `sdp`: SDP carries it where the peer has it, on one host too.
+    Sdp,
+    /// `both`: a pair on one host, else SDP where the peer has it.
+    Both,
+}
+
 #[derive(Debug)]
 struct SocketRule {
-    both: bool,
+    way: RuleWay,
     role: Option<SocketRole>,
     /// `*` or the name of an executable, which may end in `*`.
     program: String,
@@ -39,7 +50,7 @@ impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is not: use tcp|both server|client|* PROGRAM ADDRESS[/BITS]:PORT[-PORT]",
+            "`{}` is not: use tcp|sdp|both server|client|* PROGRAM ADDRESS[/BITS]:PORT[-PORT]",
             self.0
         )
     }
@@ -72,10 +83,15 @@ impl Rules {
         Ok(Self(rules.collect::<Result<_, _>>()?))
     }
 
+    /// What is to carry a socket of this program.
+    pub fn way(&self, role: SocketRole, address: SocketAddr, program: &str) -> RuleWay {
+        let rule = self.0.iter().find(|rule| rule.matches(role, address, program));
+        rule.map_or(RuleWay::Both, |rule| rule.way)
+    }
+
     /// Whether SDP may carry a socket of this program.
     pub fn permit(&self, role: SocketRole, address: SocketAddr, program: &str) -> bool {
-        let rule = self.0.iter().find(|rule| rule.matches(role, address, program));
-        rule.is_none_or(|rule| rule.both)
+        self.way(role, address, program) != RuleWay::Tcp
     }
 }
 
@@ -83,9 +99,10 @@ impl SocketRule {
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let ["use", way, role, program, place] = words[..] else { return None };
-        let both = match way {
-            "tcp" => false,
-            "both" => true,
+        let way = match way {
+            "tcp" => RuleWay::Tcp,
+            "sdp" => RuleWay::Sdp,
+            "both" => RuleWay::Both,
             _ => return None,
         };
         let role = match role {
@@ -96,7 +113,7 @@ impl SocketRule {
         };
         let (net, ports) = place.rsplit_once(':')?;
         Some(Self {
-            both,
+            way,
             role,
             program: program.into(),
             net: parse_net(net)?,
@@ -165,6 +182,15 @@ mod tests {
     }
 
     #[test]
+    fn sdp_is_asked_for_by_a_rule() {
+        let rules = Rules::parse("use sdp * nc *:80").unwrap();
+        let at = "127.0.0.1:80".parse().unwrap();
+        assert_eq!(rules.way(SocketRole::Client, at, "nc"), RuleWay::Sdp);
+        assert_eq!(rules.way(SocketRole::Server, at, "wget"), RuleWay::Both);
+        assert!(rules.permit(SocketRole::Client, at, "nc"));
+    }
+
+    #[test]
     fn programs_and_networks_are_compared_as_written() {
         assert!(!permits("use tcp * redis* *:*", SocketRole::Server, "[::]:6379", "redis-server"));
         assert!(permits("use tcp * redis *:*", SocketRole::Server, "[::]:6379", "redis-server"));
@@ -186,7 +212,7 @@ mod tests {
     #[test]
     fn what_is_no_rule_is_named() {
         for line in
-            ["use sdp * * *:*", "use tcp * *", "use tcp * * 10.0.0.0/33:1", "use tcp * * *:x"]
+            ["use udp * * *:*", "use tcp * *", "use tcp * * 10.0.0.0/33:1", "use tcp * * *:x"]
         {
             assert!(Rules::parse(line).unwrap_err().to_string().contains(line));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weft_host::CmTransport;
 
-use crate::rules::{Rules, SocketRole};
+use crate::rules::{RuleWay, Rules, SocketRole};
 use crate::{rdma, report};
 
 /// How long the answer by SDP may take after that by TCP.
@@ -32,7 +32,7 @@ pub struct SocketSettings {
     /// `WEFT_TRANSPORT=iwarp`: the fabric is iWARP instead of Shuttle.
     pub iwarp: bool,
     /// Two applications of one host get a pair: without `WEFT_LANE=off`, a key, or faults.
-    pub pairs: bool,
+    pairs: bool,
     /// `WEFT_SOCKETS_PATIENCE_MS`: how long the answer by SDP may take after that by TCP, at least.
     pub answer_limit: Duration,
     /// `WEFT_SOCKETS_RULES`: the sockets that SDP may carry.
@@ -74,6 +74,16 @@ impl SocketSettings {
             rules,
             executable: executable(),
         }
+    }
+
+    /// Whether pairs may be offered to a listener at `at`.
+    pub fn pairs_server(&self, at: SocketAddr) -> bool {
+        self.pairs && self.rules.way(SocketRole::Server, at, &self.executable) == RuleWay::Both
+    }
+
+    /// Whether a peer at `remote` may be offered a pair.
+    pub fn pairs_client(&self, remote: SocketAddr) -> bool {
+        self.pairs && self.rules.way(SocketRole::Client, remote, &self.executable) == RuleWay::Both
     }
 
     /// Whether a listener at `at` may be reached by SDP.

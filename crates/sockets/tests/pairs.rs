@@ -4,10 +4,23 @@ mod common;
 
 /// Runs a check of the C program; gives how many lines say that an end has a pair, and all lines.
 fn pairs(check: &str) -> (usize, String) {
-    let dir = common::dir(&format!("pairs-{check}"));
+    pairs_under(check, "")
+}
+
+/// The same under these rules.
+fn pairs_under(check: &str, rules: &str) -> (usize, String) {
+    let dir = common::dir(&format!("pairs-{check}-{}", rules.len()));
     let program = common::program_with_pairs(&common::build(&dir, "pairs.c"), true);
-    let said = common::run(&program.arg(check));
+    let said = common::run(&program.arg(check).env("WEFT_SOCKETS_RULES", rules));
     (said.matches(": a pair on this host").count(), said)
+}
+
+#[test]
+fn a_rule_at_either_end_asks_for_sdp() {
+    for rules in ["use sdp server pairs *:*", "use sdp client pairs *:*"] {
+        let (count, said) = pairs_under("tcp", rules);
+        assert_eq!((count, said.matches(": SDP over Shuttle").count()), (0, 3), "{said}");
+    }
 }
 
 #[test]

@@ -97,9 +97,8 @@ fn pingpong(lab: &Lab, name: &str) -> Pair {
 
 fn sockets(lab: &Lab) -> Pair {
     let port = free_port();
-    let program = |line: &str| {
-        lab.program("sh").with_sockets().env("WEFT_LANE", "off").arg("-c").arg(line)
-    };
+    let program =
+        |line: &str| lab.program("sh").with_sockets().env("WEFT_LANE", "off").arg("-c").arg(line);
     let server = program(&format!("head -c 300000 /dev/zero | nc -N -l 127.0.0.1 {port}"));
     let client = program(&format!("test $(nc -d 127.0.0.1 {port} | wc -c) = 300000"));
     Pair { server, client, port, listens: "listens at", says: "SDP over" }
