@@ -7,6 +7,7 @@ mod http;
 mod services;
 mod streams;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use common::{Dir, Program, Running};
@@ -16,10 +17,18 @@ use weft_testkit::{Signal, listens_to_tcp, listens_to_udp};
 /// Bytes that programs fetch.
 const BYTES: usize = 5 << 20;
 
+thread_local! {
+    /// Whether the programs of this thread's check have pairs.
+    static HAS_PAIRS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Which ends of a check are under the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ours {
+    /// Both, and SDP carries what they say.
     Both,
+    /// Both, and they have pairs.
+    Paired,
     Server,
     Caller,
 }
@@ -40,6 +49,8 @@ struct Row {
     programs: &'static [&'static str],
     check: fn(Ours) -> Result<(), Failed>,
     long: bool,
+    /// Whether both ends are intercepted, and of one user.
+    pairs: bool,
 }
 
 impl Row {
@@ -48,28 +59,37 @@ impl Row {
         programs: &'static [&'static str],
         check: fn(Ours) -> Result<(), Failed>,
     ) -> Self {
-        Self { name, programs, check, long: false }
+        Self { name, programs, check, long: false, pairs: true }
     }
 
     const fn long(self) -> Self {
         Self { long: true, ..self }
     }
 
+    const fn without_pairs(self) -> Self {
+        Self { pairs: false, ..self }
+    }
+
     fn trials(&'static self) -> impl Iterator<Item = Trial> {
         let missing = self.programs.iter().find(|program| find(program).is_none());
         let ends = [
             (Ours::Both, "both_ours"),
+            (Ours::Paired, "pairs"),
             (Ours::Server, "a_plain_caller"),
             (Ours::Caller, "a_plain_server"),
         ];
-        ends.into_iter().map(move |(ours, how)| {
+        let ends = ends.into_iter().filter(|(ours, _)| *ours != Ours::Paired || self.pairs);
+        ends.map(move |(ours, how)| {
             let name = format!("{}_with_{how}", self.name);
             let trial = Trial::test(name, move || match missing {
                 Some(program) => {
                     eprintln!("{}: there is no {program} here", self.name);
                     Ok(())
                 }
-                None => (self.check)(ours),
+                None => {
+                    HAS_PAIRS.set(ours == Ours::Paired);
+                    (self.check)(ours)
+                }
             });
             trial.with_ignored_flag(missing.is_some() || self.long)
         })
@@ -81,16 +101,18 @@ const ROWS: [Row; 13] = [
     Row::new("asyncio", &["python3"], http::asyncio),
     Row::new("node_http", &["node"], http::node),
     Row::new("nginx_and_wrk", &["nginx", "wrk", "curl"], http::nginx),
-    Row::new("go_http", &["go", "python3", "curl"], http::go).long(),
+    Row::new("go_http", &["go", "python3", "curl"], http::go).long().without_pairs(),
     Row::new("iperf3", &["iperf3"], streams::iperf3),
-    Row::new("netcat", &["nc"], streams::netcat),
+    // Its listener has SO_REUSEPORT.
+    Row::new("netcat", &["nc"], streams::netcat).without_pairs(),
     Row::new("netpipe", &["NPtcp"], streams::netpipe),
     Row::new("sockperf", &["sockperf"], streams::sockperf).long(),
     Row::new("nuttcp", &["nuttcp"], streams::nuttcp),
     Row::new("redis", &["redis-server", "redis-benchmark"], services::redis),
     Row::new("ssh_and_scp", &["sshd", "ssh", "scp", "ssh-keygen", "unshare"], services::ssh),
     Row::new("postgresql", &["postgres", "initdb", "pgbench", "setpriv"], services::postgresql)
-        .long(),
+        .long()
+        .without_pairs(),
 ];
 
 fn main() {
@@ -121,7 +143,8 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn program(name: &str, ours: bool) -> Program {
-    common::program(&path(name), ours)
+    let program = if HAS_PAIRS.get() { common::program_with_pairs } else { common::program };
+    program(&path(name), ours)
 }
 
 /// A port that nobody has in TCP or UDP.
@@ -134,6 +157,7 @@ fn free_port() -> String {
 fn judge(server: &str, caller: &str, ours: Ours) -> Result<(), Failed> {
     let (said, what, way) = match ours {
         Ours::Both => (caller, "connected to", "SDP over Shuttle"),
+        Ours::Paired => (caller, "connected to", "a pair on this host"),
         Ours::Caller => (caller, "connected to", "TCP, "),
         Ours::Server => (server, "accepted", "TCP, it did not ask for SDP"),
     };
