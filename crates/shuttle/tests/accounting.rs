@@ -27,7 +27,7 @@ fn foreign(pair: &mut Pair, host: usize) -> u64 {
 /// A data packet without protection, with an empty segment.
 fn data(cid: ConnectionId, path: u8) -> Vec<u8> {
     let ctrl = CtrlHeader { cid, path: PathId(path), pn: 99, phase: 0, ack_now: false };
-    DataHeader { ctrl, dsn: 99, frontier: 0 }.to_bytes().to_vec()
+    DataHeader { ctrl, dsn: 99, frontier: 0, several: false }.to_bytes().to_vec()
 }
 
 #[test]
