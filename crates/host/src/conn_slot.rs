@@ -24,6 +24,7 @@ use crate::lease::{Doorbell, Lease};
 use crate::poll_history::PollHistory;
 use crate::qp_faults::QpFaultInjector;
 use crate::slot::Slot;
+use crate::wakes::PostponedWakes;
 
 /// What has come of a step.
 struct Outcome {
@@ -171,7 +172,7 @@ impl ConnSlot {
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
     pub fn drive(&self, work: u8) {
-        self.slot.drive(work, |guard| self.step(guard, clock::now()));
+        self.slot.drive(work, |guard| self.step(guard, PostponedWakes::begin(), clock::now()));
     }
 
     /// Runs `change` on the connection and everything that follows from it.
@@ -185,19 +186,20 @@ impl ConnSlot {
 
     fn with_guarded(&self, change: impl FnOnce(&mut Guarded)) {
         let mut guard = self.slot.lock();
+        let wakes = PostponedWakes::begin();
         change(&mut guard);
-        self.step(guard, clock::now());
+        self.step(guard, wakes, clock::now());
         self.drive(0);
     }
 
-    fn step(&self, guard: MutexGuard<'_, Guarded>, now: Instant) {
+    fn step(&self, guard: MutexGuard<'_, Guarded>, wakes: PostponedWakes, now: Instant) {
         let act = |guarded: &mut Guarded, work| {
             let driver = guarded.driver.as_deref_mut()?;
             let notices = self.act(driver, work, now);
             let over = guarded.driver.take_if(|driver| driver.is_over());
             (over.is_some() || !notices.are_none()).then_some(Outcome { notices, over })
         };
-        self.slot.step(guard, act, |outcome| self.tell(outcome));
+        self.slot.step(guard, act, || drop(wakes), |outcome| self.tell(outcome));
     }
 
     fn act(&self, driver: &mut Driver, work: u8, now: Instant) -> Notices {
@@ -258,6 +260,7 @@ impl ConnSlot {
     }
 
     fn poll_locked(&self, mut guard: MutexGuard<'_, Guarded>, now: Instant) {
+        let wakes = PostponedWakes::begin();
         let Guarded { driver: Some(driver), polls } = &mut *guard else { return };
         let inline = self.host.settings().progress == ProgressMode::Inline;
         let looping = polls.note(now) || inline;
@@ -271,6 +274,7 @@ impl ConnSlot {
         let plain = !lease && work == RECEIVE && self.slot.pending() == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
             drop(guard);
+            drop(wakes);
         } else {
             if lease {
                 self.set_leased(driver, true);
@@ -278,7 +282,7 @@ impl ConnSlot {
             if !plain {
                 self.slot.leave(work);
             }
-            self.step(guard, now);
+            self.step(guard, wakes, now);
             self.lease.note_work();
         }
         self.drive(0);
@@ -310,7 +314,7 @@ impl ConnSlot {
     /// Takes the lease from a thread that has stopped polling, which has its consequences if
     /// something arrived that it did not see, or waited for it to leave.
     fn take_lease(&self, mut guard: MutexGuard<'_, Guarded>) {
-        let now = clock::now();
+        let (now, wakes) = (clock::now(), PostponedWakes::begin());
         if let Guarded { driver: Some(driver), polls } = &mut *guard {
             if driver.is_leased() && driver.has_arrivals() {
                 polls.lease_backoff.begin(now);
@@ -320,7 +324,7 @@ impl ConnSlot {
             }
             self.set_leased(driver, false);
         }
-        self.step(guard, now);
+        self.step(guard, wakes, now);
     }
 
     /// Posted work waits: sends it from here, or has the reactor send it.

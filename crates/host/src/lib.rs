@@ -19,7 +19,8 @@
 //! to RTS where the application names the peer itself.
 //!
 //! Lock order: driver of a queue pair, then what `weft_verbs` says, then the reactor's tables.
-//! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Pollable`] is called.
+//! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Pollable`] is called, nor while an
+//! application thread is woken ([`after_lock`]).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -56,6 +57,7 @@ mod srq;
 mod sync;
 pub mod tally;
 mod time_wait;
+mod wakes;
 mod xrcd;
 
 pub use config::{CmTransport, ProgressMode, Settings};
@@ -69,6 +71,7 @@ pub use host::{Host, HostSetup};
 pub use process::HostHome;
 pub use qp::{HostQp, HostQpInit};
 pub use srq::{HostSrq, SrqInit};
+pub use wakes::after_lock;
 pub use weft_rnic::mpa;
 pub use weft_verbs::Pd;
 pub use xrcd::{HostXrcd, XrcdFile};

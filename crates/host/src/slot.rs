@@ -61,16 +61,19 @@ impl<T, N> Slot<T, N> {
         }
     }
 
-    /// Has `act` do what is pending, then lets go of the lock and tells what came of it.
+    /// Has `act` do what is pending, then lets go of the lock, calls `unlocked` and tells what came
+    /// of it.
     pub fn step<I: IntoIterator<Item = N>>(
         &self,
         mut guard: MutexGuard<'_, T>,
         act: impl FnOnce(&mut T, u8) -> I,
+        unlocked: impl FnOnce(),
         tell: impl FnMut(N),
     ) {
         let work = self.pending.swap(0, Ordering::AcqRel);
         let posted = self.outbox.post(act(&mut guard, work));
         drop(guard);
+        unlocked();
         if posted {
             self.outbox.deliver(tell);
         }

@@ -117,7 +117,8 @@ impl Model {
     }
 
     fn step(&self, guard: sync::MutexGuard<'_, usize>) {
-        self.slot.step(guard, |count, work| self.act(count, work), |notice| self.tell(notice));
+        let act = |count: &mut usize, work| self.act(count, work);
+        self.slot.step(guard, act, || (), |notice| self.tell(notice));
     }
 
     /// The engine finds the socket ready, and waits for the lock.
@@ -167,7 +168,7 @@ fn who_settles_finds_everything_told() {
             come_about = *count;
             notice
         };
-        model.slot.step(guard, act, |notice| model.tell(notice));
+        model.slot.step(guard, act, || (), |notice| model.tell(notice));
         model.slot.settle();
         assert!(model.told.load(Ordering::Relaxed) >= come_about, "settled too early");
         other.join().unwrap();
@@ -192,7 +193,8 @@ fn what_follows_from_a_notice_is_told_after_it() {
             }
         };
         model.slot.leave(2);
-        model.slot.step(model.slot.lock(), |count, work| model.act(count, work), again);
+        let act = |count: &mut usize, work| model.act(count, work);
+        model.slot.step(model.slot.lock(), act, || (), again);
         model.drive(0);
         other.join().unwrap();
         assert_eq!(model.told.load(Ordering::Relaxed), *model.slot.lock());
@@ -235,7 +237,7 @@ impl LeasedModel {
             self.done.fetch_or(work.into(), Ordering::Relaxed);
             None
         };
-        self.slot.step(guard, act, |_| ());
+        self.slot.step(guard, act, || (), |_| ());
     }
 
     fn drive(&self, work: u8) {

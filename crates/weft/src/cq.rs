@@ -41,7 +41,7 @@ pub struct CompletionQueue {
 impl CompletionQueue {
     pub(crate) fn new(device: &Device, entries: u32) -> Result<Self> {
         let (bell, object) = (Arc::new(Bell::default()), ObjectId::new());
-        let channel = CompChannel::new(Box::new(Rope(Arc::clone(&bell))));
+        let channel = CompChannel::new(weft_host::after_lock(Box::new(Rope(Arc::clone(&bell)))));
         let cq = device.context().create_cq(entries, Some(Arc::clone(&channel)), object.0);
         let cq = cq.map_err(Error::of("making a completion queue"))?;
         let (device, queues) = (device.clone(), Mutex::default());

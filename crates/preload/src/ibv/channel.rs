@@ -10,6 +10,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use weft_host::after_lock;
 use weft_verbs::CompChannel;
 
 use super::context::Held;
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         Err(code) => return errno::null(code),
     };
     let public = ibv_comp_channel { context, fd: fd.raw(), refcnt: 0 };
-    let core = CompChannel::new(Box::new(Waker(Arc::clone(&fd))));
+    let core = CompChannel::new(after_lock(Box::new(Waker(Arc::clone(&fd)))));
     // SAFETY: open by contract.
     let context = unsafe { Held::new(context) };
     CompChannelObject::make(public, CompChannelTail { core, fd, _context: context })
