@@ -11,6 +11,8 @@
 //! reactor does not watch that connection: otherwise every packet would wake two threads. A lease
 //! lasts as long as it is renewed; when it ends the reactor watches again.
 //!
+//! Many sources that are polled together are in a [`PollSet`], which the reactor watches as one.
+//!
 //! Invariant: no lock of the reactor is held while a source is called.
 //!
 //! Order of calls: [`Reactor::start`], then [`Reactor::add`] and [`Reactor::set_timer`] for any
@@ -25,6 +27,7 @@
 )]
 
 mod fork_gate;
+mod poll_set;
 mod source;
 pub mod warm;
 mod worker;
@@ -39,8 +42,9 @@ use weft_os::random;
 use weft_sync::TryOnceLock;
 
 use self::fork_gate::ForkGate;
+pub use self::poll_set::PollSet;
 pub use self::source::{Interest, Leased, Pollable, Readiness, Token};
-use self::source::{RegisteredSource, Sources};
+use self::source::{Place, RegisteredSource, Sources};
 use self::worker::{EpollOperation, WAKE_TOKEN, Worker};
 
 /// Threads that a reactor can have.
@@ -140,32 +144,55 @@ impl Reactor {
 
     /// Watches `fd` for `source`, which is kept alive until [`Reactor::remove`].
     pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest, source: Arc<dyn Pollable>) -> Token {
+        self.add_to(None, fd, interest, source)
+    }
+
+    /// The same, as one of `set`.
+    pub fn add_to(
+        &self,
+        set: Option<&Arc<PollSet>>,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        source: Arc<dyn Pollable>,
+    ) -> Token {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let (fd, worker) = (fd.as_raw_fd(), self.worker(source.number()));
-        self.sources.insert(token, RegisteredSource { fd, source });
-        if let Some(worker) = worker {
-            worker.control(EpollOperation::Add, fd, interest, token);
-        }
+        let registered = RegisteredSource { fd: fd.as_raw_fd(), set: set.cloned(), source };
+        let place = registered.place();
+        self.sources.insert(token, registered);
+        self.control(EpollOperation::Add, &place, interest, token);
         Token(token)
+    }
+
+    /// A set that is watched for `number`'s share of the sources, and its token. It is kept until
+    /// [`Reactor::remove`].
+    ///
+    /// # Errors
+    /// The errno of the system that has no descriptor left for it.
+    pub fn new_set(&self, number: usize) -> io::Result<(Arc<PollSet>, Token)> {
+        let set = Arc::new(PollSet::new(number, &self.sources)?);
+        let token = self.add(set.fd(), Interest::READ, Arc::clone(&set) as Arc<dyn Pollable>);
+        Ok((set, token))
     }
 
     /// Changes what a source wants to be told.
     pub fn modify(&self, token: Token, interest: Interest) {
-        let found = self.sources.find(token.0, |r| (r.fd, r.source.number()));
-        if let Some((fd, number)) = found
-            && let Some(worker) = self.worker(number)
-        {
-            worker.control(EpollOperation::Modify, fd, interest, token.0);
+        if let Some(place) = self.sources.find(token.0, RegisteredSource::place) {
+            self.control(EpollOperation::Modify, &place, interest, token.0);
         }
     }
 
     /// Stops watching. Call it before the descriptor is closed.
     pub fn remove(&self, token: Token) {
-        let removed = self.sources.remove(token.0);
-        if let Some(RegisteredSource { fd, source }) = removed
-            && let Some(worker) = self.worker(source.number())
-        {
-            worker.control(EpollOperation::Remove, fd, Interest::NONE, token.0);
+        if let Some(removed) = self.sources.remove(token.0) {
+            self.control(EpollOperation::Remove, &removed.place(), Interest::NONE, token.0);
+        }
+    }
+
+    fn control(&self, operation: EpollOperation, place: &Place, interest: Interest, token: u64) {
+        if let Some(set) = &place.set {
+            operation.apply(set.fd(), place.fd, interest, token);
+        } else if let Some(worker) = self.worker(place.number) {
+            operation.apply(worker.list(), place.fd, interest, token);
         }
     }
 

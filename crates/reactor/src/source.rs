@@ -5,7 +5,9 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_sync::Mutex;
+use weft_sync::{Mutex, MutexGuard};
+
+use crate::poll_set::PollSet;
 
 /// What a source wants to be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,10 @@ pub struct Readiness {
 pub trait Pollable: Send + Sync {
     /// Its descriptor is ready.
     fn ready(&self, readiness: Readiness);
+    /// The same, found by a thread that polls the [`PollSet`] of the descriptor.
+    fn polled(&self, readiness: Readiness, _now: Instant) {
+        self.ready(readiness);
+    }
     /// A timer set with [`crate::Reactor::set_timer`] is due.
     fn timeout(&self, now: Instant);
     /// Its number among those that share the reactor's threads out; always the same. Those without
@@ -71,32 +77,69 @@ pub struct Token(pub(crate) u64);
 /// A source and the descriptor that is watched for it.
 pub(crate) struct RegisteredSource {
     pub fd: RawFd,
+    /// Where the descriptor is watched, if that is not the thread's own list.
+    pub set: Option<Arc<PollSet>>,
     pub source: Arc<dyn Pollable>,
 }
 
+/// Where a descriptor is watched.
+pub(crate) struct Place {
+    pub fd: RawFd,
+    pub set: Option<Arc<PollSet>>,
+    /// The number of its source.
+    pub number: usize,
+}
+
+impl RegisteredSource {
+    pub fn place(&self) -> Place {
+        Place { fd: self.fd, set: self.set.clone(), number: self.source.number() }
+    }
+}
+
+/// Parts of the table, so that threads seldom wait for each other.
+const SHARDS: usize = 16;
+
 /// What is watched, by token.
 #[derive(Default)]
-pub(crate) struct Sources(Mutex<HashMap<u64, RegisteredSource>>);
+pub(crate) struct Sources([Mutex<HashMap<u64, RegisteredSource>>; SHARDS]);
 
 impl Sources {
+    fn shard(&self, token: u64) -> MutexGuard<'_, HashMap<u64, RegisteredSource>> {
+        self.0[token as usize % SHARDS].lock()
+    }
+
     pub fn insert(&self, token: u64, registered: RegisteredSource) {
-        self.0.lock().insert(token, registered);
+        self.shard(token).insert(token, registered);
     }
 
     pub fn remove(&self, token: u64) -> Option<RegisteredSource> {
-        self.0.lock().remove(&token)
+        self.shard(token).remove(&token)
     }
 
     /// What `look` finds of a source, if it is watched.
     pub fn find<T>(&self, token: u64, look: impl FnOnce(&RegisteredSource) -> T) -> Option<T> {
-        self.0.lock().get(&token).map(look)
+        self.shard(token).get(&token).map(look)
     }
 
     /// Each source once, however many descriptors are watched for it.
     pub fn all(&self) -> Vec<Arc<dyn Pollable>> {
-        let mut all: Vec<_> = self.0.lock().values().map(|r| Arc::clone(&r.source)).collect();
+        let shards = self.0.iter().map(Mutex::lock);
+        let sources = |s: MutexGuard<'_, HashMap<u64, RegisteredSource>>| {
+            s.values().map(|r| Arc::clone(&r.source)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = shards.flat_map(sources).collect();
         all.sort_by_key(|source| Arc::as_ptr(source).cast::<()>().addr());
         all.dedup_by(|one, other| Arc::ptr_eq(one, other));
         all
+    }
+
+    /// Has `call` tell the source that `event` names what its descriptor is ready for.
+    pub fn dispatch(&self, event: &libc::epoll_event, call: impl FnOnce(&dyn Pollable, Readiness)) {
+        let (bits, token) = (event.events, event.u64);
+        let Some(source) = self.find(token, |r| Arc::clone(&r.source)) else { return };
+        let failed = bits & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
+        let ready = |bit: libc::c_int| failed || bits & bit as u32 != 0;
+        let (read, write) = (ready(libc::EPOLLIN), ready(libc::EPOLLOUT));
+        call(&*source, Readiness { read, write });
     }
 }

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ use weft_os::{clock, sys, thread};
 use weft_sync::Mutex;
 
 use crate::fork_gate::ForkGate;
-use crate::source::{Interest, Leased, Pollable, Readiness, Sources};
+use crate::source::{Interest, Leased, Pollable, Sources};
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 64;
@@ -72,6 +72,12 @@ impl EpollOperation {
             Self::Remove => libc::EPOLL_CTL_DEL,
         }
     }
+
+    /// Does it to what is watched of `fd`. A descriptor that epoll refuses is never ready; the
+    /// timers of its owner end it.
+    pub fn apply(self, list: BorrowedFd<'_>, fd: RawFd, interest: Interest, token: u64) {
+        let _ = sys::epoll_ctl(list, self.code(), fd, interest.bits(), token);
+    }
 }
 
 /// A thread of the reactor.
@@ -120,10 +126,9 @@ impl Worker {
         })
     }
 
-    /// Adds, changes or removes what is watched of `fd`. A descriptor that epoll
-    /// refuses is never ready; the timers of its owner end it.
-    pub fn control(&self, operation: EpollOperation, fd: RawFd, interest: Interest, token: u64) {
-        let _ = sys::epoll_ctl(self.epoll.as_fd(), operation.code(), fd, interest.bits(), token);
+    /// Its list of watched descriptors.
+    pub fn list(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     /// Calls `source` at `deadline`.
@@ -200,17 +205,11 @@ impl Worker {
     }
 
     fn dispatch(&self, sources: &Sources, event: &libc::epoll_event) {
-        let (bits, token) = (event.events, event.u64);
-        if token == WAKE_TOKEN {
+        if event.u64 == WAKE_TOKEN {
             sys::drain(self.wake.as_fd());
             return;
         }
-        let Some(source) = sources.find(token, |r| Arc::clone(&r.source)) else { return };
-        let failed = bits & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
-        source.ready(Readiness {
-            read: failed || bits & libc::EPOLLIN as u32 != 0,
-            write: failed || bits & libc::EPOLLOUT as u32 != 0,
-        });
+        sources.dispatch(event, |source, readiness| source.ready(readiness));
     }
 
     /// Calls what is due; gives the time to the next timer. One that is set meanwhile has its turn
@@ -252,6 +251,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    use crate::source::Readiness;
 
     struct Nobody;
 
