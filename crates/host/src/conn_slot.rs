@@ -1,12 +1,14 @@
 //! A queue pair's place for its connection: the lock, the doorbell, and who has the lease.
 
+mod roles;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use weft_net::stream::MpaCarrier;
 use weft_os::clock::{self, ns_at};
-use weft_reactor::{Leased, Pollable, Readiness};
+use weft_reactor::{PollSet, Pollable};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaQp, RetryLimits};
@@ -14,13 +16,13 @@ use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
 use crate::ProgressMode;
-use crate::connections::DrivenConnection;
 use crate::device_kind::DeviceKind;
 use crate::diagnostics::{self, ToldState};
-use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
+use crate::driver::todo::{RECEIVE, SEND, TIME};
 use crate::driver::{Driver, LinkWatcher, Notices, Woken};
 use crate::host::Host;
 use crate::lease::{Doorbell, Lease};
+use crate::poll_group::PollGroup;
 use crate::poll_history::PollHistory;
 use crate::qp_faults::QpFaultInjector;
 use crate::slot::Slot;
@@ -51,6 +53,12 @@ pub(crate) struct ConnSlot {
     /// The process it was made in; a forked child leaves it alone.
     generation: usize,
     lease: Lease,
+    /// Whether a polling thread has the lease, for who does not hold the lock.
+    leased: AtomicBool,
+    /// The connections that it is polled with, if those are many.
+    group: OnceLock<Arc<PollGroup>>,
+    /// It is among the active ones of the group.
+    active: AtomicBool,
     qp: Weak<Qp>,
     /// Where its requests complete: sends, and receives.
     cqs: [Arc<Cq>; 2],
@@ -90,6 +98,9 @@ impl ConnSlot {
             waits_forever: AtomicBool::new(false),
             generation: host.generation(),
             lease: Lease::new(),
+            leased: AtomicBool::new(false),
+            group: OnceLock::new(),
+            active: AtomicBool::new(false),
             qp: Arc::downgrade(qp),
             cqs,
             number,
@@ -108,15 +119,62 @@ impl ConnSlot {
     /// Gives any connection to the queue pair's engine.
     pub fn hold(&self, mut driver: Box<Driver>) {
         let Some(this) = self.this.upgrade() else { return };
-        driver.register(Arc::clone(&this) as Arc<dyn Pollable>);
         driver.inject_faults(self.number);
         if self.waits_forever.load(Ordering::Acquire) {
             driver.wait_for_recv_forever();
         }
-        self.slot.lock().driver = Some(driver);
+        let mut guarded = self.slot.lock();
+        driver.register(Arc::clone(&this) as Arc<dyn Pollable>, self.set());
+        guarded.driver = Some(driver);
+        drop(guarded);
         self.attached.store(true, Ordering::Release);
         self.host.local().connections.enlist(this);
         self.drive(SEND | RECEIVE | TIME);
+    }
+
+    fn set(&self) -> Option<&Arc<PollSet>> {
+        self.group().map(|group| group.set())
+    }
+
+    /// The connections that it is polled with, if those are many.
+    pub fn group(&self) -> Option<&Arc<PollGroup>> {
+        self.group.get()
+    }
+
+    /// Has it polled with `group` from now on, unless it is with another one.
+    pub fn join(&self, group: &Arc<PollGroup>) {
+        let Some(this) = self.this.upgrade() else { return };
+        if self.is_inherited() || self.group.set(Arc::clone(group)).is_err() {
+            return;
+        }
+        if self.is_attached() {
+            self.with_guarded(|Guarded { driver, polls }| {
+                polls.forget();
+                if let Some(driver) = driver {
+                    self.set_leased(driver, false);
+                    driver.register(this, self.set());
+                }
+            });
+        }
+    }
+
+    /// Puts it on the list of its group's active connections, or off; whether it was there.
+    pub fn set_active(&self, active: bool) -> bool {
+        self.active.swap(active, Ordering::AcqRel)
+    }
+
+    /// Whether a polling thread has the lease, as far as this thread can tell.
+    pub fn is_leased(&self) -> bool {
+        self.leased.load(Ordering::Acquire)
+    }
+
+    /// It is not among the active ones any more: what they wait for is done now.
+    pub fn deactivate(&self) {
+        self.set_active(false);
+        self.flush();
+        if self.is_leased() {
+            self.rest();
+        }
     }
 
     /// The host whose device the queue pair is one of.
@@ -263,7 +321,9 @@ impl ConnSlot {
         let wakes = PostponedWakes::begin();
         let Guarded { driver: Some(driver), polls } = &mut *guard else { return };
         let inline = self.host.settings().progress == ProgressMode::Inline;
-        let looping = polls.note(now) || inline;
+        let group = self.group();
+        let alone = polls.note(now) || inline;
+        let looping = group.map_or(alone, |group| group.is_polled(ns_at(now)));
         // Who waits for an event may stop polling at any moment.
         let lease = looping
             && !polls.lease_backoff.holds(now)
@@ -286,8 +346,30 @@ impl ConnSlot {
             self.lease.note_work();
         }
         self.drive(0);
-        if lease && self.lease.claim() {
+        if lease {
+            self.note_lease();
+        }
+    }
+
+    /// A thread that polls has taken the lease: others are to know.
+    fn note_lease(&self) {
+        if self.lease.claim() {
             self.attend();
+        }
+        self.activate();
+        // Who armed a queue meanwhile may have looked at the active ones just before.
+        if self.group().is_some() && self.cqs.iter().any(|cq| cq.is_armed()) {
+            self.deactivate();
+        }
+    }
+
+    /// Has the next poll or arming of its group see it.
+    fn activate(&self) {
+        if let Some(group) = self.group()
+            && !self.active.load(Ordering::Acquire)
+            && let Some(this) = self.this.upgrade()
+        {
+            group.activate(&this);
         }
     }
 
@@ -306,6 +388,7 @@ impl ConnSlot {
     fn set_leased(&self, driver: &mut Driver, leased: bool) {
         if driver.is_leased() != leased {
             driver.schedule().leased = leased;
+            self.leased.store(leased, Ordering::Release);
             let device = self.host.devices().name(driver.kind());
             diagnostics::tell_lease(device, driver.qp(), leased);
         }
@@ -338,7 +421,9 @@ impl ConnSlot {
             self.with_driver(|driver| driver.schedule().blocked = true);
             return;
         }
-        match self.lease.ring() {
+        let doorbell = self.lease.ring();
+        self.activate();
+        match doorbell {
             Doorbell::Send => return self.drive(SEND),
             Doorbell::Leave => {}
             Doorbell::LeaveAndAttend => self.attend(),
@@ -352,9 +437,14 @@ impl ConnSlot {
 
     /// A poll found something: work that waited for it goes out.
     pub fn flush(&self) {
-        if self.lease.end_run() > 1 {
+        if self.end_run() {
             self.drive(0);
         }
+    }
+
+    /// A poll ends a run of doorbells; whether they may have left work.
+    pub fn end_run(&self) -> bool {
+        self.lease.end_run() > 1
     }
 
     /// Has the reactor look after this connection until nothing happens for a while.
@@ -423,101 +513,13 @@ impl ConnSlot {
     }
 }
 
-impl DrivenConnection for ConnSlot {
-    fn help(&self, now: Instant) {
-        if !self.lease.is_polled(ns_at(now))
-            && let Some(guard) = self.slot.try_lock()
-        {
-            self.poll_locked(guard, now);
-        }
-    }
-
-    fn hush(&self) {
-        if let Some(qp) = self.qp.upgrade() {
-            qp.hush();
-        }
-    }
-
-    fn flush_now(&self, until: Instant) {
-        if let Some(driver) =
-            self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
-        {
-            driver.work(SEND, clock::now());
-            if driver.is_open() {
-                self.host.local().open_at_exit.note(false);
-            }
-        }
-    }
-}
-
-impl Wake for ConnSlot {
-    fn wake(&self) {
-        if self.is_attached() {
-            self.drive(POSTED);
-        }
-    }
-}
-
-impl Pollable for ConnSlot {
-    fn ready(&self, readiness: Readiness) {
-        let receive = if readiness.read { RECEIVE } else { 0 };
-        let send = if readiness.write { SEND | WRITABLE } else { 0 };
-        self.slot.leave(receive | send);
-        // The engine waits for the lock: going round would find the same event again.
-        self.with_driver(|_| ());
-    }
-
-    fn timeout(&self, now: Instant) {
-        self.slot.leave(TIME | SEND);
-        self.with_driver(|driver| driver.schedule().heed_timer(now));
-    }
-
-    fn number(&self) -> usize {
-        self.number as usize - 1
-    }
-
-    fn at_exit(&self, until: Instant) {
-        if let Some(driver) =
-            self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
-        {
-            let was_open = driver.is_open();
-            let told = driver.flush_at_exit(until);
-            if was_open {
-                self.host.local().open_at_exit.note(told);
-            }
-            if let Some(tally) = self.host.tally() {
-                driver.note_work(tally);
-            }
-        }
-    }
-}
-
-impl Leased for ConnSlot {
-    fn reclaim(&self, before: Instant) -> bool {
-        // Who is at work, or was just now, will poll again: taking the lease would make two threads
-        // share the work, often on one core.
-        let guard = self.slot.try_lock();
-        let idle = guard.as_ref().is_some_and(|guarded| guarded.polls.is_over(before));
-        let over = self.lease.look(idle);
-        if self.slot.pending() & SEND != 0 {
-            self.lease.end_stream();
-        }
-        match guard {
-            Some(guard) if over => self.take_lease(guard),
-            guard => drop(guard),
-        }
-        // What a poll has missed, and what was left to the holder of the lock, which this was.
-        self.drive(0);
-        over
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::{Context, HostQpInit, HostSetup};
+    use weft_reactor::Leased;
     use weft_verbs::{QpCap, QpType};
 
     struct Silent;

@@ -4,30 +4,58 @@
 //! not know any more what became of its requests.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use weft_os::clock;
 use weft_reactor::{Pollable, Readiness};
 use weft_sync::RwLock;
-use weft_verbs::{CqError, Misuse, Wake, Wc};
+use weft_verbs::{Cq, CqError, Misuse, Wake, Wc};
 
 use crate::ProgressMode;
 use crate::conn_slot::ConnSlot;
 use crate::host::Host;
+use crate::poll_group::PollGroup;
 
-/// Connections looked at by one empty poll.
+/// Connections looked at by one empty poll, each by itself.
 const LOOKS_MAX: usize = 4;
 /// After this many empty polls in a row, some tens of microseconds, only every fourth asks the
 /// kernel: that is soon enough for whatever took so long, and leaves the application its time.
 const QUIET: u32 = 256;
 const THINNED: u32 = 4;
 
+/// The connections of the queue pairs that complete into a queue.
+#[derive(Default)]
+struct CqMembers {
+    all: Vec<Arc<ConnSlot>>,
+    /// Those that are looked at by themselves: a few.
+    single: Vec<Arc<ConnSlot>>,
+    /// Those of the others.
+    groups: Vec<Arc<PollGroup>>,
+}
+
+impl CqMembers {
+    /// Has `slot` polled with others, with `own` if it is with none yet; whether it is now.
+    fn gather(&mut self, slot: &Arc<ConnSlot>, own: Option<&Arc<PollGroup>>, cq: &Arc<Cq>) -> bool {
+        if let Some(own) = own {
+            slot.join(own);
+        }
+        let Some(group) = slot.group() else { return false };
+        group.serve(cq);
+        if !self.groups.iter().any(|known| Arc::ptr_eq(known, group)) {
+            self.groups.push(Arc::clone(group));
+        }
+        true
+    }
+}
+
 /// A completion queue and the queue pairs that complete into it.
 pub struct HostCq {
     host: Arc<Host>,
     inner: Arc<weft_verbs::Cq>,
-    slots: RwLock<Vec<Arc<ConnSlot>>>,
+    members: RwLock<CqMembers>,
+    /// Its own, once it has many connections; none if the system had no means for it.
+    group: OnceLock<Option<Arc<PollGroup>>>,
     turn: AtomicUsize,
     /// Empty polls in a row.
     quiet: AtomicU32,
@@ -44,7 +72,8 @@ impl HostCq {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             host: Arc::clone(host),
             inner: Arc::new(inner.with_warden(Box::new(Warden(Arc::clone(host), this.clone())))),
-            slots: RwLock::default(),
+            members: RwLock::default(),
+            group: OnceLock::new(),
             turn: AtomicUsize::new(0),
             quiet: AtomicU32::new(0),
             max_cqe,
@@ -62,16 +91,37 @@ impl HostCq {
         &self.inner
     }
 
-    pub(crate) fn join(&self, cell: &Arc<ConnSlot>) {
-        let mut cells = self.slots.write();
-        if !cells.iter().any(|c| Arc::ptr_eq(c, cell)) {
-            cells.push(Arc::clone(cell));
+    /// Makes progress on `slot` when it is polled. Those that are too many to be looked at one by
+    /// one are polled together from then on.
+    pub(crate) fn join(&self, slot: &Arc<ConnSlot>) {
+        let mut members = self.members.write();
+        if members.all.iter().any(|known| Arc::ptr_eq(known, slot)) {
+            return;
         }
+        members.all.push(Arc::clone(slot));
+        if members.gather(slot, None, &self.inner) {
+            return;
+        }
+        members.single.push(Arc::clone(slot));
+        if members.all.len() <= LOOKS_MAX {
+            return;
+        }
+        let own = self.group.get_or_init(|| PollGroup::new(&self.host, slot.number()));
+        let own = own.as_ref().filter(|own| !own.is_inherited());
+        let mut single = std::mem::take(&mut members.single);
+        single.retain(|slot| !members.gather(slot, own, &self.inner));
+        members.single = single;
     }
 
-    pub(crate) fn leave(&self, cell: &Arc<ConnSlot>) {
-        let mut cells = self.slots.write();
-        cells.retain(|c| !Arc::ptr_eq(c, cell));
+    pub(crate) fn leave(&self, slot: &Arc<ConnSlot>) {
+        let mut members = self.members.write();
+        let CqMembers { all, single, groups } = &mut *members;
+        all.retain(|known| !Arc::ptr_eq(known, slot));
+        single.retain(|known| !Arc::ptr_eq(known, slot));
+        groups.retain(|group| {
+            group.forget(slot);
+            !all.is_empty()
+        });
     }
 
     /// Moves the oldest completions to `out`; gives how many. When there is none, makes progress
@@ -99,7 +149,7 @@ impl HostCq {
     /// Fails the queue pairs that complete here.
     fn break_down(&self) {
         // Whoever hears of it may destroy a queue pair.
-        let cells = self.slots.read().clone();
+        let cells = self.members.read().all.clone();
         for cell in cells {
             cell.break_down();
         }
@@ -109,9 +159,9 @@ impl HostCq {
         let count = self.inner.poll(out)?;
         if count > 0 {
             self.quiet.store(0, Ordering::Relaxed);
-            for cell in self.slots.read().iter() {
-                cell.flush();
-            }
+            let members = self.members.read();
+            members.single.iter().for_each(|slot| slot.flush());
+            members.groups.iter().for_each(|group| group.flush());
             return Ok(count);
         }
         let quiet = self.quiet.fetch_add(1, Ordering::Relaxed);
@@ -135,10 +185,14 @@ impl HostCq {
         }
         let now = clock::now();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let cells = self.slots.read();
-        let looks = cells.len().min(LOOKS_MAX);
+        let members = self.members.read();
+        let single = &members.single;
+        let looks = single.len().min(LOOKS_MAX);
         for i in 0..looks {
-            cells[(turn * looks + i) % cells.len()].poll(now);
+            single[(turn * looks + i) % single.len()].poll(now);
+        }
+        for group in &members.groups {
+            group.look(now, || self.inner.has_entries());
         }
         if self.inner.has_entries() {
             return true;
@@ -146,16 +200,21 @@ impl HostCq {
         if let Some(other) = self.host.running().and_then(|local| local.connections.in_turn(turn)) {
             other.help(now);
         }
-        looks > 0
+        looks > 0 || !members.groups.is_empty()
     }
 
     /// Asks for one event at the next completion, or the next solicited or failed one. The caller
     /// may sleep after it: the engine takes over.
     pub fn req_notify(&self, solicited_only: bool) {
         self.inner.req_notify(solicited_only);
-        for cell in self.slots.read().iter() {
-            cell.rest();
+        let members = self.members.read();
+        for slot in &members.single {
+            slot.rest();
+            if let Some(group) = slot.group() {
+                group.resume();
+            }
         }
+        members.groups.iter().for_each(|group| group.rest());
     }
 
     /// How many completions it holds.

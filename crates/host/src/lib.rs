@@ -19,8 +19,8 @@
 //! to RTS where the application names the peer itself.
 //!
 //! Lock order: driver of a queue pair, then what `weft_verbs` says, then the reactor's tables.
-//! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Pollable`] is called, nor while an
-//! application thread is woken ([`after_lock`]).
+//! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Pollable`] is called, nor while
+//! an application thread is woken ([`after_lock`]).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -47,6 +47,7 @@ mod iwarp_ports;
 mod lease;
 mod link;
 pub mod managed;
+mod poll_group;
 mod poll_history;
 mod process;
 mod qp;

@@ -1,8 +1,8 @@
 //! Wake-ups of application threads, which leave after the lock of the connection that they come
 //! from: a thread that runs at once would wait for that lock.
 //!
-//! Invariant: a wake-up that is postponed is carried out by the thread that has postponed it, before
-//! anything else is told.
+//! Invariant: a wake-up that is postponed is carried out by the thread that has postponed it,
+//! before anything else is told.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

@@ -34,7 +34,7 @@ use weft_net::stream::MpaCarrier;
 use weft_net::tcp::{Ready, ready};
 use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
-use weft_reactor::{Interest, Pollable};
+use weft_reactor::{PollSet, Pollable};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Conn, Input, LoopbackQp, MpaQp, RetryLimits, ShuttleQp, Written};
@@ -198,11 +198,11 @@ impl Driver {
         Self::new(core, AnySocket::None)
     }
 
-    /// Has the reactor watch the socket for `source`.
-    pub fn register(&mut self, source: Arc<dyn Pollable>) {
-        if let Some(socket) = self.socket.get() {
-            let reactor = self.core.host.reactor();
-            self.core.token = Some(reactor.add(socket.fd(), Interest::READ, source));
+    /// Has the socket watched for `source`, by the reactor or as one of `set`, as long as there is
+    /// one.
+    pub fn register(&mut self, source: Arc<dyn Pollable>, set: Option<&Arc<PollSet>>) {
+        if let Some(socket) = self.socket.get().filter(|_| self.core.phase.has_socket()) {
+            self.core.register(socket.fd(), source, set);
         }
     }
 

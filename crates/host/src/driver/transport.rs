@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use weft_net::tcp::Ready;
 use weft_os::clock::{self, ns_at};
-use weft_reactor::{Interest, Pollable, Token};
+use weft_reactor::{Interest, PollSet, Pollable, Token};
 use weft_rnic::{Conn, ConnEvent, Input, RetryLimits};
 use weft_verbs::{Qp, Wake};
 
@@ -151,6 +151,8 @@ pub(super) struct Core {
     /// What arrives is of use.
     reads: bool,
     watched: Interest,
+    /// Whoever polls watches the socket with others in place of the reactor.
+    in_set: bool,
     /// When somebody looked after the connection last.
     looked: Instant,
     /// For how long nobody did who should have, until a step takes note.
@@ -184,6 +186,7 @@ impl Core {
             recv_wait: RecvWait::None,
             reads: true,
             watched: Interest::READ,
+            in_set: false,
             looked: clock::now(),
             stopped: None,
         }
@@ -275,10 +278,25 @@ impl Core {
         receive | if ready.write { todo::SEND | todo::WRITABLE } else { 0 }
     }
 
+    /// Has `fd` watched for `source`, by the reactor or as one of `set`.
+    pub fn register(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        source: Arc<dyn Pollable>,
+        set: Option<&Arc<PollSet>>,
+    ) {
+        let reactor = self.host.reactor();
+        if let Some(before) = self.token.take() {
+            reactor.remove(before);
+        }
+        self.token = Some(reactor.add_to(set, fd, Interest::READ, source));
+        (self.watched, self.in_set) = (Interest::READ, set.is_some());
+    }
+
     /// Has the reactor watch for what `watch` says, and call `this`.
     pub fn watch(&mut self, now: Instant, watch: ReactorWatch, this: &Weak<dyn Pollable>) {
         (self.looked, self.reads) = (now, watch.read);
-        let interest = match self.schedule.leased {
+        let interest = match self.schedule.leased && !self.in_set {
             true => Interest::NONE,
             false => Interest { read: watch.read, write: watch.write },
         };
