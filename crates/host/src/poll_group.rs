@@ -9,8 +9,8 @@
 //! of active connections: those with a lease of their own, and those whose doorbell rang since the
 //! last poll. No call walks all connections.
 //!
-//! Invariant: a connection with a lease of its own, or with doorbells since the last poll, is active
-//! or about to be; the set is watched by the reactor or by a thread that polls.
+//! Invariant: a connection with a lease of its own, or with doorbells since the last poll, is
+//! active or about to be; the set is watched by the reactor or by a thread that polls.
 //!
 //! Lock order: the state of a group, then the reactor's tables; the list of active connections is
 //! locked alone.
