@@ -5,13 +5,17 @@
 mod common;
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use common::{DEADLINE, Reports, Side, agreed, reliable, sockets};
 use weft_host::mpa::MpaRole;
 use weft_host::{Context, DeviceKind, HostCq, HostQp, Pd, after_lock};
-use weft_verbs::{CompChannel, QpCap, RecvWr, SendFlags, SendOp, SendWr, Wake, Wc};
+use weft_verbs::{
+    AddressVector, CompChannel, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendFlags, SendOp,
+    SendWr, Wake, Wc,
+};
 
 /// More than a queue looks at one by one, and than it keeps active.
 const CONNECTIONS: usize = 40;
@@ -57,8 +61,41 @@ impl Bell {
     }
 }
 
+const KINDS: [DeviceKind; 2] = [DeviceKind::Iwarp, DeviceKind::Roce];
+
+/// Connects two queue pairs of adapters by their numbers.
+fn walk(qp: &HostQp, peer: &HostQp) {
+    use QpAttrMask as Mask;
+    let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
+    let path =
+        AddressVector { sgid: gid, dgid: gid, is_global: true, port: 1, ..Default::default() };
+    let attr = |state| QpAttr {
+        state,
+        port: 1,
+        path,
+        path_mtu: 5,
+        dest_qp_num: peer.num(),
+        max_dest_rd_atomic: 1,
+        max_rd_atomic: 1,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 12,
+        ..QpAttr::default()
+    };
+    let init = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::ACCESS_FLAGS;
+    let connected = Mask::STATE | Mask::AV | Mask::PATH_MTU | Mask::DEST_QPN | Mask::RQ_PSN;
+    let rtr = connected | Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER;
+    let retries = Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY;
+    let rts = Mask::STATE | Mask::SQ_PSN | retries | Mask::MAX_QP_RD_ATOMIC;
+    for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
+        qp.modify(&attr(state), mask).unwrap();
+    }
+}
+
 /// Queue pairs that complete in one queue, and their peers.
 struct Server {
+    kind: DeviceKind,
     context: Arc<Context>,
     pd: Arc<Pd>,
     cq: Arc<HostCq>,
@@ -69,13 +106,13 @@ struct Server {
 }
 
 impl Server {
-    fn new(count: usize) -> Self {
-        let context = Context::open(common::host(), DeviceKind::Iwarp, Box::new(common::Silent));
+    fn new(kind: DeviceKind, count: usize) -> Self {
+        let context = Context::open(common::host(), kind, Box::new(common::Silent));
         let (context, bell) = (context.unwrap(), Bell::default());
         let channel = CompChannel::new(after_lock(Box::new(bell.clone())));
         let cq = context.create_cq(4096, Some(Arc::clone(&channel)), 1).unwrap();
         let (pd, qps, peers) = (context.alloc_pd(), Vec::new(), Vec::new());
-        let mut server = Self { context, pd, cq, channel, bell, qps, peers };
+        let mut server = Self { kind, context, pd, cq, channel, bell, qps, peers };
         (0..count).for_each(|_| server.accept());
         server
     }
@@ -84,11 +121,16 @@ impl Server {
     fn accept(&mut self) {
         let cap = QpCap { max_send_wr: 8, max_recv_wr: 8, ..QpCap::default() };
         let qp = self.context.create_qp(reliable(&self.pd, &self.cq, cap)).unwrap();
+        let peer = Side::on(self.kind);
+        if self.kind == DeviceKind::Iwarp {
+            let (near, far) = sockets();
+            qp.attach(near, &agreed(), MpaRole::Responder, Arc::<Reports>::default()).unwrap();
+            peer.attach(far, MpaRole::Initiator, &agreed());
+        } else {
+            walk(&qp, &peer.qp);
+            walk(&peer.qp, &qp);
+        }
         qp.post_recv(&RecvWr { wr_id: 0, sges: &[] }).unwrap();
-        let (near, far) = sockets();
-        let peer = Side::new();
-        qp.attach(near, &agreed(), MpaRole::Responder, Arc::<Reports>::default()).unwrap();
-        peer.attach(far, MpaRole::Initiator, &agreed());
         self.qps.push(qp);
         self.peers.push(peer);
     }
@@ -128,7 +170,11 @@ impl Server {
 
 #[test]
 fn a_message_of_any_connection_is_found_by_who_polls_and_wakes_who_sleeps() {
-    let (server, mut random) = (Server::new(CONNECTIONS), Random::new());
+    KINDS.into_iter().for_each(serve);
+}
+
+fn serve(kind: DeviceKind) {
+    let (server, mut random) = (Server::new(kind, CONNECTIONS), Random::new());
     for wr_id in 0..MESSAGES as u64 {
         let (at, slept) = (random.below(CONNECTIONS), random.below(2) == 0);
         // The peer may be early or late.
@@ -144,7 +190,11 @@ fn a_message_of_any_connection_is_found_by_who_polls_and_wakes_who_sleeps() {
 
 #[test]
 fn connections_that_go_leave_the_others_served() {
-    let (mut server, mut random) = (Server::new(CONNECTIONS), Random::new());
+    KINDS.into_iter().for_each(replace);
+}
+
+fn replace(kind: DeviceKind) {
+    let (mut server, mut random) = (Server::new(kind, CONNECTIONS), Random::new());
     for round in 0..CONNECTIONS {
         let gone = random.below(server.qps.len());
         // It may have left something behind.
@@ -164,7 +214,11 @@ fn connections_that_go_leave_the_others_served() {
 
 #[test]
 fn all_that_is_posted_on_many_connections_between_two_polls_is_sent() {
-    let server = Server::new(CONNECTIONS);
+    KINDS.into_iter().for_each(post);
+}
+
+fn post(kind: DeviceKind) {
+    let server = Server::new(kind, CONNECTIONS);
     for round in 0..20 {
         // Enough in a row on each that doorbells are batched.
         for qp in &server.qps {

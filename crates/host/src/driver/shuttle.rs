@@ -203,7 +203,7 @@ impl ShuttleSocket {
                 self.take(core, now, from, datagram);
             }
         }
-        match core.schedule.leased {
+        match core.keeps_buffer() {
             true => self.buffer = Some(buffer),
             false => buffer.put(),
         }

@@ -132,7 +132,7 @@ impl TcpSocket {
                 }
             }
         }
-        if !core.schedule.leased
+        if !core.keeps_buffer()
             && let Some(empty) = self.buffer.take_if(|b| b.is_empty())
         {
             empty.put();

@@ -278,6 +278,12 @@ impl Core {
         receive | if ready.write { todo::SEND | todo::WRITABLE } else { 0 }
     }
 
+    /// Whether the buffer stays with the connection for the next poll. Of many that are polled
+    /// together each would have one.
+    pub fn keeps_buffer(&self) -> bool {
+        self.schedule.leased && !self.in_set
+    }
+
     /// Has `fd` watched for `source`, by the reactor or as one of `set`.
     pub fn register(
         &mut self,
