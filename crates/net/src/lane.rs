@@ -16,24 +16,24 @@
 //! Order of calls: those of [`SegmentLane`] when [`ShmLane::has_news`] says so. Who stops polling
 //! calls [`ShmLane::sleep`] before it waits for [`ShmLane::bell`] to become readable, then
 //! [`ShmLane::heed_bell`]; and [`ShmLane::wake`] when it polls again.
-#![allow(unsafe_code)]
 
 mod memory;
+mod page;
 pub mod rendezvous;
 mod ring;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use weft_os::fds::HighFd;
-use weft_rnic::wire::ids::Msn;
 use weft_rnic::wire::llp::Gather;
 use weft_rnic::{LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane};
 
 use crate::tcp::Received;
 use memory::Mapping;
-use ring::{Corrupt, FlowCounters, RingReader, RingWriter};
+use page::{DirectionPage, pack, sleeps, unpack};
+use ring::{Corrupt, RingReader, RingWriter};
 
 /// Looks of a side that polls and finds nothing, between two at the bell, which costs a system
 /// call.
@@ -46,46 +46,6 @@ enum LaneEnd {
     Initiator,
     /// The other one.
     Responder,
-}
-
-/// What the reader of a direction is woken for.
-mod sleeps {
-    /// Nothing: it is awake.
-    pub const NOT: u32 = 0;
-    /// What is written in this direction.
-    pub const FOR_SEGMENTS: u32 = 1;
-    /// That, and that its own segments in the other direction were taken.
-    pub const FOR_ALL: u32 = 2;
-}
-
-/// A value with a cache line of its own.
-#[repr(C, align(64))]
-struct Line<T>(T);
-
-/// The page of a direction. All zero is a direction in which nothing was written.
-#[repr(C)]
-struct DirectionPage {
-    flows: [FlowCounters; 2],
-    /// One of [`mod@sleeps`], of who reads this direction.
-    reader_sleeps: Line<AtomicU32>,
-    /// Nothing follows.
-    finished: Line<AtomicU32>,
-    /// What the reader says of a message that waits for a receive; see [`pack`].
-    not_ready: Line<AtomicU64>,
-}
-
-/// Whether there is a message that waits.
-const WAITS: u64 = 1 << 63;
-
-fn pack(not_ready: Option<NotReady>) -> u64 {
-    not_ready.map_or(0, |NotReady { credit, wait_us }| {
-        WAITS | u64::from(wait_us & 0x7fff_ffff) << 32 | u64::from(credit.0)
-    })
-}
-
-fn unpack(word: u64) -> Option<NotReady> {
-    let wait_us = (word >> 32) as u32 & 0x7fff_ffff;
-    (word & WAITS != 0).then_some(NotReady { credit: Msn(word as u32), wait_us })
 }
 
 /// One end of a lane.
@@ -110,15 +70,10 @@ impl ShmLane {
             LaneEnd::Initiator => (0, 1),
             LaneEnd::Responder => (1, 0),
         };
-        let page = |direction| {
-            let page: *const DirectionPage = mapping.page(direction).cast();
-            // SAFETY: mapped, aligned to a page, and of atomics only.
-            unsafe { &(*page).flows }
-        };
-        let writer =
-            |flow: usize| RingWriter::new(mapping, &page(out)[flow], mapping.ring(out, flow));
+        let counters = |direction, flow: usize| &raw const page::of(mapping, direction).flows[flow];
+        let writer = |flow| RingWriter::new(mapping, counters(out, flow), mapping.ring(out, flow));
         let reader =
-            |flow: usize| RingReader::new(mapping, &page(back)[flow], mapping.ring(back, flow));
+            |flow| RingReader::new(mapping, counters(back, flow), mapping.ring(back, flow));
         Self {
             bell,
             out,
@@ -133,8 +88,7 @@ impl ShmLane {
     }
 
     fn page(&self, direction: usize) -> &DirectionPage {
-        // SAFETY: mapped as long as this lives, aligned to a page, and of atomics only.
-        unsafe { &*self.mapping.page(direction).cast() }
+        page::of(&self.mapping, direction)
     }
 
     /// What becomes readable when a side that sleeps has something to do, or the peer has gone.

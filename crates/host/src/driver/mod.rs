@@ -389,10 +389,9 @@ impl Driver {
         };
         match (bell, core.bell.is_some()) {
             (Some(bell), false) => {
-                let source = this.upgrade();
-                core.bell =
-                    source.map(|source| core.host.reactor().add(bell, Interest::NONE, source));
-                core.bell_watched = Interest::NONE;
+                if let Some(source) = this.upgrade() {
+                    core.register_bell(bell, source);
+                }
             }
             (None, true) => core.ignore_bell(),
             _ => {}

@@ -151,8 +151,8 @@ pub(super) struct Core {
     /// What arrives is of use.
     reads: bool,
     watched: Interest,
-    /// Whoever polls watches the socket with others in place of the reactor.
-    in_set: bool,
+    /// In which the socket is watched with others, by whoever polls or the reactor.
+    set: Option<Arc<PollSet>>,
     /// When somebody looked after the connection last.
     looked: Instant,
     /// For how long nobody did who should have, until a step takes note.
@@ -186,7 +186,7 @@ impl Core {
             recv_wait: RecvWait::None,
             reads: true,
             watched: Interest::READ,
-            in_set: false,
+            set: None,
             looked: clock::now(),
             stopped: None,
         }
@@ -281,7 +281,7 @@ impl Core {
     /// Whether the buffer stays with the connection for the next poll. Of many that are polled
     /// together each would have one.
     pub fn keeps_buffer(&self) -> bool {
-        self.schedule.leased && !self.in_set
+        self.schedule.leased && self.set.is_none()
     }
 
     /// Has `fd` watched for `source`, by the reactor or as one of `set`.
@@ -296,13 +296,23 @@ impl Core {
             reactor.remove(before);
         }
         self.token = Some(reactor.add_to(set, fd, Interest::READ, source));
-        (self.watched, self.in_set) = (Interest::READ, set.is_some());
+        (self.watched, self.set) = (Interest::READ, set.cloned());
+        // It is watched anew where the socket is.
+        self.ignore_bell();
+    }
+
+    /// Has the bell of a lane watched for `source` where the socket is.
+    pub fn register_bell(&mut self, bell: BorrowedFd<'_>, source: Arc<dyn Pollable>) {
+        let reactor = self.host.reactor();
+        self.bell = Some(reactor.add_to(self.set.as_ref(), bell, Interest::READ, source));
+        self.bell_watched = Interest::READ;
     }
 
     /// Has the reactor watch for what `watch` says, and call `this`.
     pub fn watch(&mut self, now: Instant, watch: ReactorWatch, this: &Weak<dyn Pollable>) {
         (self.looked, self.reads) = (now, watch.read);
-        let interest = match self.schedule.leased && !self.in_set {
+        let polled = self.schedule.leased && self.set.is_none();
+        let interest = match polled {
             true => Interest::NONE,
             false => Interest { read: watch.read, write: watch.write },
         };
@@ -312,7 +322,7 @@ impl Core {
             self.watched = interest;
             self.host.reactor().modify(token, interest);
         }
-        let interest = Interest { read: watch.read && !self.schedule.leased, write: false };
+        let interest = Interest { read: watch.read && !polled, write: false };
         if interest != self.bell_watched
             && let Some(bell) = self.bell
         {

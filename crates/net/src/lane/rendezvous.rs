@@ -7,9 +7,9 @@
 //!
 //! - MPA: who listens at a TCP port listens at the socket of that name. The initiator offers once
 //!   TCP has connected, before its Request; the responder claims the offer before its Reply.
-//! - Shuttle: who asks for a connection listens at a socket named by the nonce of its Request, until
-//!   it is answered. The responder offers before its Reply; the initiator claims the offer before
-//!   its next packet.
+//! - Shuttle: who asks for a connection listens at a socket named by the nonce of its Request,
+//!   until it is answered. The responder offers before its Reply; the initiator claims the offer
+//!   before its next packet.
 //!
 //! So both know by the time the handshake is over, and nobody waits for an answer that may not
 //! come.
@@ -88,8 +88,8 @@ impl LaneListener {
         self.claim_for(&ends_of(initiator, responder))
     }
 
-    /// The lane that was offered for the Shuttle connection whose Request has this nonce, if it was;
-    /// from now on both use it.
+    /// The lane that was offered for the Shuttle connection whose Request has this nonce, if it
+    /// was; from now on both use it.
     pub fn claim_named(&self, nonce: u64) -> Option<ShmLane> {
         self.claim_for(&name_of_nonce(nonce))
     }

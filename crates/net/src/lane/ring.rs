@@ -6,8 +6,8 @@
 //! once: whatever a peer writes, no access leaves the ring, and what breaks a rule ends the lane.
 //!
 //! A record does not wrap: what does not fit before the end of the ring begins at its start, behind
-//! a record that says so. So does what is written to an empty ring ([`JUMP_AT_BYTES`]): a connection
-//! with few bytes in flight touches few pages.
+//! a record that says so. So does what is written to an empty ring ([`JUMP_AT_BYTES`]): a
+//! connection with few bytes in flight touches few pages.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -55,7 +55,7 @@ struct ReaderLine {
 
 /// The counters of a flow. All zero is an empty ring.
 #[repr(C)]
-pub(super) struct FlowCounters {
+pub struct FlowCounters {
     writer: WriterLine,
     reader: ReaderLine,
 }
@@ -299,11 +299,13 @@ impl RingReader {
             _ => TAGGED_LEN,
         };
         let payload = apart.then(|| {
-            // SAFETY: within the record, which `find` has seen to be within the ring and below
-            // the tail: the writer does not write there again before it was taken, unless the peer
-            // does wrong; then the bytes are any.
+            // SAFETY: within the record, which `find` has seen to be within the ring.
+            let from = unsafe { self.ring.at(position).add(head_len) };
+            #[allow(clippy::disallowed_methods)]
+            // SAFETY: below the tail, where the writer does not write again before this was taken,
+            // unless the peer does wrong: then the bytes are any, and nobody looks at them but who
+            // copies them to their place.
             unsafe {
-                let from = self.ring.at(position).add(head_len);
                 std::slice::from_raw_parts(from, len - head_len)
             }
         });

@@ -1,0 +1,59 @@
+//! The page of counters of one direction of a lane.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use weft_rnic::NotReady;
+use weft_rnic::wire::ids::Msn;
+
+use super::memory::Mapping;
+use super::ring::FlowCounters;
+
+/// What the reader of a direction is woken for.
+pub mod sleeps {
+    /// Nothing: it is awake.
+    pub const NOT: u32 = 0;
+    /// What is written in this direction.
+    pub const FOR_SEGMENTS: u32 = 1;
+    /// That, and that its own segments in the other direction were taken.
+    pub const FOR_ALL: u32 = 2;
+}
+
+/// A value with a cache line of its own.
+#[repr(C, align(64))]
+pub struct Line<T>(pub T);
+
+/// The page of a direction. All zero is a direction in which nothing was written.
+#[repr(C)]
+pub struct DirectionPage {
+    /// The rings.
+    pub flows: [FlowCounters; 2],
+    /// One of [`mod@sleeps`], of who reads this direction.
+    pub reader_sleeps: Line<AtomicU32>,
+    /// Nothing follows.
+    pub finished: Line<AtomicU32>,
+    /// What the reader says of a message that waits for a receive; see [`pack`].
+    pub not_ready: Line<AtomicU64>,
+}
+
+/// Whether there is a message that waits.
+const WAITS: u64 = 1 << 63;
+
+/// What waits for a receive, as a word; 0 if nothing does.
+pub fn pack(not_ready: Option<NotReady>) -> u64 {
+    not_ready.map_or(0, |NotReady { credit, wait_us }| {
+        WAITS | u64::from(wait_us & 0x7fff_ffff) << 32 | u64::from(credit.0)
+    })
+}
+
+/// The reverse of [`pack`].
+pub fn unpack(word: u64) -> Option<NotReady> {
+    let wait_us = (word >> 32) as u32 & 0x7fff_ffff;
+    (word & WAITS != 0).then_some(NotReady { credit: Msn(word as u32), wait_us })
+}
+
+/// The page of a direction.
+pub fn of(mapping: &Mapping, direction: usize) -> &DirectionPage {
+    // SAFETY: mapped as long as the mapping lives, aligned to a page, and of atomics only.
+    unsafe { &*mapping.page(direction).cast() }
+}
