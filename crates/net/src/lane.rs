@@ -57,6 +57,8 @@ pub struct ShmLane {
     back: usize,
     writers: [RingWriter; 2],
     readers: [RingReader; 2],
+    /// Segments taken by the peer, of each flow, as told last.
+    told: [u64; 2],
     is_asleep: bool,
     /// Looks without news since the last one at the bell.
     polls: u32,
@@ -81,6 +83,7 @@ impl ShmLane {
             writers: [writer(0), writer(1)],
             readers: [reader(0), reader(1)],
             mapping: Arc::clone(mapping),
+            told: [0; 2],
             is_asleep: false,
             polls: 0,
             is_gone: false,
@@ -113,10 +116,10 @@ impl ShmLane {
         self.is_gone || self.page(self.back).finished.0.load(Ordering::Acquire) != 0
     }
 
-    fn has_acks(&mut self) -> bool {
-        let before = self.writers.each_ref().map(RingWriter::placed);
+    /// Whether the peer has taken something that [`SegmentLane::placed`] has not told yet.
+    pub fn has_acks(&mut self) -> bool {
         self.refresh();
-        before != self.writers.each_ref().map(RingWriter::placed)
+        self.writers.each_ref().map(RingWriter::placed) != self.told
     }
 
     fn refresh(&mut self) {
@@ -238,7 +241,9 @@ impl SegmentLane for ShmLane {
         if self.writers[flow as usize].refresh() == Err(Corrupt) {
             self.break_off();
         }
-        self.writers[flow as usize].placed()
+        let placed = self.writers[flow as usize].placed();
+        self.told[flow as usize] = placed;
+        placed
     }
 
     fn set_not_ready(&mut self, not_ready: Option<NotReady>) {

@@ -15,17 +15,21 @@ use std::collections::VecDeque;
 
 use weft_rdmap::{RdmapStream, RxPort, StreamFault, TxPort};
 use weft_verbs::Qp;
+use weft_wire::ddp::TAGGED_LEN;
 use weft_wire::ids::Msn;
 use weft_wire::llp::{Gather, Placed, SegmentId, SegmentRun, UlpduSink, UlpduSource};
 
 use crate::conn::Sending;
 
 /// Bytes of a segment at most: several fit into a flow, so that both ends copy at the same time.
-const SEGMENT_MAX_BYTES: usize = 32 << 10;
+/// Of a Write or a response whole pages, so that all copies of a long one are aligned alike.
+const SEGMENT_MAX_BYTES: usize = (32 << 10) + TAGGED_LEN;
 /// With less room than this a flow counts as full: segments are not cut small.
 const ROOM_MIN_BYTES: usize = 2 << 10;
 /// Bytes after which the peer is shown what it can begin to copy.
 const PUBLISH_AFTER_BYTES: usize = 8 << 10;
+/// Bytes after which their room goes back to the peer: it writes there while the rest is placed.
+const RELEASE_AFTER_BYTES: usize = 32 << 10;
 /// Bytes and segments in one go, so that no caller works for others without end.
 const TURN_BYTES: usize = 1 << 20;
 const TURN_SEGMENTS: usize = 512;
@@ -191,9 +195,16 @@ impl LaneTraffic {
         let mut arrivals = LaneArrivals { any: acknowledged, ..LaneArrivals::default() };
         let before = self.placed;
         let outcome = [LaneFlow::Responses, LaneFlow::Requests].into_iter().try_for_each(|flow| {
-            let mut left = TURN_SEGMENTS;
-            while left > 0 && self.place(rdmap, qp, (lane, flow), patient, &mut arrivals)? {
-                left -= 1;
+            let mut kept = 0;
+            for _ in 0..TURN_SEGMENTS {
+                match self.place(rdmap, qp, (lane, flow), patient, &mut arrivals)? {
+                    None => break,
+                    Some(bytes) => kept += bytes,
+                }
+                if kept >= RELEASE_AFTER_BYTES {
+                    kept = 0;
+                    lane.release();
+                }
             }
             Ok(())
         });
@@ -204,7 +215,7 @@ impl LaneTraffic {
         outcome.map(|()| arrivals)
     }
 
-    /// Places the first segment of a flow; whether another may follow.
+    /// Places the first segment of a flow; gives its bytes, or none if nothing can be placed.
     fn place(
         &mut self,
         rdmap: &mut RdmapStream,
@@ -212,13 +223,14 @@ impl LaneTraffic {
         (lane, flow): (&mut dyn SegmentLane, LaneFlow),
         patient: bool,
         arrivals: &mut LaneArrivals,
-    ) -> Result<bool, StreamFault> {
+    ) -> Result<Option<usize>, StreamFault> {
         if lane.front(flow).is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         // A request is complete before the reply to it arrives.
         arrivals.any |= self.acknowledge(rdmap, qp, lane);
-        let Some(segment) = lane.front(flow) else { return Ok(false) };
+        let Some(segment) = lane.front(flow) else { return Ok(None) };
+        let bytes = segment.head.len() + segment.payload.map_or(0, <[u8]>::len);
         let mut port = RxPort::new(rdmap, qp, patient);
         let placed = match segment.payload {
             None => port.place(self.placed, segment.head),
@@ -227,12 +239,12 @@ impl LaneTraffic {
         arrivals.written |= port.written();
         arrivals.held |= port.held();
         if placed? == Placed::Held {
-            return Ok(false);
+            return Ok(None);
         }
         lane.pop(flow);
         self.placed += 1;
         port.deliver(self.placed)?;
-        Ok(true)
+        Ok(Some(bytes))
     }
 
     /// Takes note of what the peer has placed; whether it was something new.

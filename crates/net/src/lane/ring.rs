@@ -25,7 +25,7 @@ const SIZE: u64 = RING_BYTES as u64;
 const JUMP_AT_BYTES: u64 = 4 << 10;
 /// Records begin at multiples of this, the size of a cache line.
 const RECORD_ALIGN: u64 = 64;
-/// The length before a segment.
+/// The two words before a segment.
 const HEADER_BYTES: u64 = 8;
 /// In place of a length: the next record is at the start of the ring.
 const GO_TO_START: u32 = u32::MAX;
@@ -83,10 +83,12 @@ impl LaneRing {
         unsafe { self.bytes.add((position & (SIZE - 1)) as usize) }
     }
 
-    /// The length at the start of the record at `position`, a multiple of [`RECORD_ALIGN`].
-    fn length(&self, position: u64) -> &AtomicU32 {
+    /// One of the two words at the start of the record at `position`, a multiple of
+    /// [`RECORD_ALIGN`]: the bytes of its segment, and of the part that is looked at.
+    fn word(&self, position: u64, index: usize) -> &AtomicU32 {
+        let words = self.at(position).cast::<[u32; 2]>();
         // SAFETY: aligned and within the ring.
-        unsafe { AtomicU32::from_ptr(self.at(position).cast()) }
+        unsafe { AtomicU32::from_ptr(words.cast::<u32>().add(index & 1)) }
     }
 }
 
@@ -96,7 +98,26 @@ fn to_end(position: u64) -> u64 {
 
 /// Bytes that a segment of `len` bytes takes in the ring.
 fn record_bytes(len: u64) -> u64 {
-    (HEADER_BYTES + len).next_multiple_of(RECORD_ALIGN)
+    let before = if len > WHOLE_MAX_BYTES as u64 { RECORD_ALIGN } else { HEADER_BYTES };
+    (before + len).next_multiple_of(RECORD_ALIGN)
+}
+
+/// Bytes of the header of a segment that begins with this byte, and of all of a short one.
+fn head_bytes(len: usize, first: u8) -> usize {
+    match first & TAGGED_BIT {
+        _ if len <= WHOLE_MAX_BYTES => len,
+        0 => UNTAGGED_LEN,
+        _ => TAGGED_LEN,
+    }
+}
+
+/// Where in its record a segment begins. The payload of a longer one is aligned: copies are
+/// several times slower where it is not.
+fn segment_offset(len: usize, head_bytes: usize) -> u64 {
+    match len > WHOLE_MAX_BYTES {
+        true => RECORD_ALIGN - head_bytes as u64,
+        false => HEADER_BYTES,
+    }
 }
 
 /// The end that writes.
@@ -154,7 +175,7 @@ impl RingWriter {
         let end = to_end(self.tail);
         let here = free.min(end);
         let room = here.max(free.saturating_sub(end));
-        room.saturating_sub(HEADER_BYTES) as usize
+        room.saturating_sub(RECORD_ALIGN) as usize
     }
 
     /// Copies a segment, all of it or nothing. The reader sees it once [`RingWriter::publish`] is
@@ -165,13 +186,16 @@ impl RingWriter {
         if at + need - self.head > SIZE || need > to_end(at) {
             return Pushed::Full;
         }
-        if !self.copy(segment, at + HEADER_BYTES) {
+        let first = segment.slab().first().copied().unwrap_or_default();
+        let head_bytes = head_bytes(segment.len(), first);
+        if !self.copy(segment, at + segment_offset(segment.len(), head_bytes)) {
             return Pushed::Gone;
         }
         if at != self.tail {
-            self.ring.length(self.tail).store(GO_TO_START, Ordering::Relaxed);
+            self.ring.word(self.tail, 0).store(GO_TO_START, Ordering::Relaxed);
         }
-        self.ring.length(at).store(segment.len() as u32, Ordering::Relaxed);
+        self.ring.word(at, 0).store(segment.len() as u32, Ordering::Relaxed);
+        self.ring.word(at, 1).store(head_bytes as u32, Ordering::Relaxed);
         self.tail = at + need;
         self.written += 1;
         Pushed::Whole
@@ -228,6 +252,8 @@ struct FrontRecord {
     /// Where its segment begins.
     position: u64,
     len: usize,
+    /// Bytes of it that are copied before anything looks at them.
+    head_len: usize,
 }
 
 /// The end that reads.
@@ -291,14 +317,8 @@ impl RingReader {
                 }
             }
         }
-        let Some(FrontRecord { position, len }) = self.front else { return Ok(None) };
-        let apart = len > WHOLE_MAX_BYTES;
-        let head_len = match self.head_copy[0] & TAGGED_BIT {
-            _ if !apart => len,
-            0 => UNTAGGED_LEN,
-            _ => TAGGED_LEN,
-        };
-        let payload = apart.then(|| {
+        let Some(FrontRecord { position, len, head_len }) = self.front else { return Ok(None) };
+        let payload = (head_len < len).then(|| {
             // SAFETY: within the record, which `find` has seen to be within the ring.
             let from = unsafe { self.ring.at(position).add(head_len) };
             #[allow(clippy::disallowed_methods)]
@@ -326,7 +346,7 @@ impl RingReader {
                     return Ok(false);
                 }
             }
-            let len = self.ring.length(self.head).load(Ordering::Relaxed);
+            let len = self.ring.word(self.head, 0).load(Ordering::Relaxed);
             let unread = self.tail - self.head;
             if len == GO_TO_START {
                 let skipped = to_end(self.head);
@@ -339,14 +359,23 @@ impl RingReader {
             if len == 0 || record_bytes(len.into()) > unread.min(to_end(self.head)) {
                 return Err(Corrupt);
             }
-            let (position, len) = (self.head + HEADER_BYTES, len as usize);
-            let looked_at = if len > WHOLE_MAX_BYTES { UNTAGGED_LEN } else { len };
-            let from = self.ring.at(position);
-            // SAFETY: within the record, and the copy has room for it.
-            unsafe { ptr::copy_nonoverlapping(from, self.head_copy.as_mut_ptr(), looked_at) };
-            self.front = Some(FrontRecord { position, len });
-            return Ok(true);
+            return self.look_at(len as usize).map(|()| true);
         }
+    }
+
+    /// Copies what is looked at of the record at the head, whose segment has `len` bytes.
+    fn look_at(&mut self, len: usize) -> Result<(), Corrupt> {
+        let head_len = self.ring.word(self.head, 1).load(Ordering::Relaxed) as usize;
+        let is_header = [TAGGED_LEN, UNTAGGED_LEN].contains(&head_len);
+        if if len > WHOLE_MAX_BYTES { !is_header } else { head_len != len } {
+            return Err(Corrupt);
+        }
+        let position = self.head + segment_offset(len, head_len);
+        let from = self.ring.at(position);
+        // SAFETY: within the record, and the copy has room for it.
+        unsafe { ptr::copy_nonoverlapping(from, self.head_copy.as_mut_ptr(), head_len) };
+        self.front = Some(FrontRecord { position, len, head_len });
+        Ok(())
     }
 
     /// Takes the first record.
@@ -384,7 +413,7 @@ impl RingWriter {
 
     /// Writes this as the length of the record at `position`.
     pub fn corrupt_length(&self, position: u64, length: u32) {
-        self.ring.length(position).store(length, Ordering::Release);
+        self.ring.word(position, 0).store(length, Ordering::Release);
     }
 }
 

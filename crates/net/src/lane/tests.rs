@@ -271,6 +271,18 @@ fn who_sleeps_is_woken_by_acknowledgements_if_it_waits_for_them() {
 }
 
 #[test]
+fn acknowledgements_are_news_until_they_are_told() {
+    let (mut here, mut there) = pair();
+    send(&mut here, Requests, b"placed");
+    assert!(take(&mut there, Requests).is_some());
+    for _ in 0..2 {
+        assert!(here.has_acks() && here.has_news() && here.sleep(true));
+    }
+    assert_eq!(here.placed(Requests), 1);
+    assert!(!here.has_acks() && !here.sleep(true));
+}
+
+#[test]
 fn memory_that_is_gone_leaves_nothing_in_the_ring() {
     let (mut here, mut there) = pair();
     let mut gather = segment(0, 100);
