@@ -75,7 +75,8 @@ fn what_was_recorded_and_comes_again_changes_nothing() {
     line.near.post(7, SendOp::Send, 16, 16);
     await_completions(&line, 1);
 
-    assert!(line.relay.replay() > 150);
+    // Of 151 messages up to three share a datagram.
+    assert!(line.relay.replay() > 50);
     // Another message behind the record arrives alone.
     line.far.post_recv(2, 0, 16);
     line.far.post_recv(3, 0, 16);

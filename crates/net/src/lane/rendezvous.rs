@@ -88,10 +88,10 @@ impl LaneListener {
         self.claim_for(&ends_of(initiator, responder))
     }
 
-    /// The lane that was offered for the Shuttle connection whose Request has this nonce, if it
-    /// was; from now on both use it.
-    pub fn claim_named(&self, nonce: u64) -> Option<ShmLane> {
-        self.claim_for(&name_of_nonce(nonce))
+    /// The lane that was offered here for the Shuttle connection between these ends, if it was;
+    /// from now on both use it. Where a relay is between them their addresses differ.
+    pub fn claim_between(&self, initiator: SocketAddr, responder: SocketAddr) -> Option<ShmLane> {
+        self.claim_for(&ends_of(initiator, responder))
     }
 
     fn claim_for(&self, conn: &str) -> Option<ShmLane> {
@@ -141,11 +141,10 @@ impl LaneOffer {
         Self::send(socket, &ends_of(initiator, responder))
     }
 
-    /// Offers a lane to who has asked for a Shuttle connection by a Request with this nonce; `None`
-    /// as above.
-    pub fn make_named(nonce: u64) -> Option<Self> {
-        let name = name_of_nonce(nonce);
-        Self::send(dial(&name).ok()?, &name)
+    /// Offers a lane to who has asked for a Shuttle connection between these ends by a Request with
+    /// this nonce; `None` as above.
+    pub fn make_named(nonce: u64, initiator: SocketAddr, responder: SocketAddr) -> Option<Self> {
+        Self::send(dial(&name_of_nonce(nonce)).ok()?, &ends_of(initiator, responder))
     }
 
     fn send(socket: OwnedFd, conn: &str) -> Option<Self> {

@@ -86,9 +86,10 @@ impl LaneRing {
     /// One of the two words at the start of the record at `position`, a multiple of
     /// [`RECORD_ALIGN`]: the bytes of its segment, and of the part that is looked at.
     fn word(&self, position: u64, index: usize) -> &AtomicU32 {
-        let words = self.at(position).cast::<[u32; 2]>();
-        // SAFETY: aligned and within the ring.
-        unsafe { AtomicU32::from_ptr(words.cast::<u32>().add(index & 1)) }
+        let words: *const [AtomicU32; 2] = self.at(position).cast();
+        // SAFETY: aligned and within the ring, and accessed as atomics only.
+        let words = unsafe { &*words };
+        &words[index & 1]
     }
 }
 

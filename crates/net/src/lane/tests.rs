@@ -344,11 +344,16 @@ fn an_offer_for_another_connection_is_not_granted() {
 #[test]
 fn a_connection_of_shuttle_has_the_lane_that_was_offered_to_its_request() {
     let nonce = u64::from(std::process::id()) << 32 | 0x5eed;
-    assert!(LaneOffer::make_named(nonce).is_none(), "nobody has asked");
+    let [initiator, responder, relay] = [1, 2, 3].map(|port| ([127, 0, 0, 1], port).into());
+    assert!(LaneOffer::make_named(nonce, initiator, responder).is_none(), "nobody has asked");
     let listener = LaneListener::bind_nonce(nonce).unwrap();
-    assert!(listener.claim_named(nonce).is_none(), "nobody has offered");
-    let offer = LaneOffer::make_named(nonce).unwrap();
-    let mut initiator = listener.claim_named(nonce).unwrap();
+    assert!(listener.claim_between(initiator, responder).is_none(), "nobody has offered");
+    let offer = LaneOffer::make_named(nonce, relay, responder).unwrap();
+    assert!(listener.claim_between(initiator, relay).is_none(), "a relay is between them");
+    drop(offer);
+    let listener = LaneListener::bind_nonce(nonce + 1).unwrap();
+    let offer = LaneOffer::make_named(nonce + 1, initiator, responder).unwrap();
+    let mut initiator = listener.claim_between(initiator, responder).unwrap();
     let mut responder = offer.granted().unwrap();
     send(&mut initiator, Requests, b"first");
     assert_eq!(take(&mut responder, Requests).as_deref(), Some(&b"first"[..]));

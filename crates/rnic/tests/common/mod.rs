@@ -74,7 +74,7 @@ pub struct Side {
     pub host: Host,
     pub mpa: MpaQp,
     pub now_ns: u64,
-    inbox: Vec<u8>,
+    pub inbox: Vec<u8>,
 }
 
 impl Deref for Side {

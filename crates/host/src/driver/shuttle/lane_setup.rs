@@ -31,7 +31,7 @@ impl LaneSetup {
         }
         let begun = connection.request_nonce().and_then(|nonce| match connection.is_initiator() {
             true => LaneListener::bind_nonce(nonce).map(Self::Awaited),
-            false => LaneOffer::make_named(nonce).map(Self::Offered),
+            false => LaneOffer::make_named(nonce, route.remote, route.local).map(Self::Offered),
         });
         begun.unwrap_or(Self::None)
     }
@@ -40,8 +40,8 @@ impl LaneSetup {
     pub fn complete(&mut self, shuttle: &mut ShuttleQp) {
         let lane = match std::mem::replace(self, Self::None) {
             Self::Awaited(listener) => {
-                let nonce = shuttle.connection().request_nonce();
-                nonce.and_then(|nonce| listener.claim_named(nonce))
+                let route = shuttle.connection().route();
+                listener.claim_between(route.local, route.remote)
             }
             Self::Offered(offer) => offer.granted(),
             Self::None => None,

@@ -1,0 +1,229 @@
+//! Queue pairs over a lane, in memory: what verbs mean stays what it is, and a message that waits
+//! for a receive holds back no response.
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use common::{ALL, Side, agreed};
+use weft_rnic::mpa::MpaRole;
+use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
+use weft_rnic::{Conn, LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane, Sending};
+use weft_verbs::SendOp;
+
+const SUCCESS: u32 = 0;
+const FLUSHED: u32 = 5;
+const REMOTE_ACCESS: u32 = 10;
+
+/// One direction.
+#[derive(Default)]
+struct Direction {
+    flows: [VecDeque<Vec<u8>>; 2],
+    taken: [u64; 2],
+    not_ready: Option<NotReady>,
+}
+
+/// One end of a lane whose other end is in the same process.
+struct MemoryLane {
+    out: Rc<RefCell<Direction>>,
+    back: Rc<RefCell<Direction>>,
+    front: [Option<Vec<u8>>; 2],
+    taken: [u64; 2],
+    room_bytes: usize,
+    regions: Arc<weft_verbs::mr::RegionTable>,
+}
+
+impl SegmentLane for MemoryLane {
+    fn room_bytes(&mut self, flow: LaneFlow) -> usize {
+        let used: usize = self.out.borrow().flows[flow as usize].iter().map(Vec::len).sum();
+        self.room_bytes.saturating_sub(used)
+    }
+
+    fn push(&mut self, flow: LaneFlow, segment: &Gather) -> Pushed {
+        let mut bytes = Vec::new();
+        for piece in segment.pieces() {
+            match piece {
+                Piece::Slab { start, len } => bytes.extend(segment.staged(*start, *len)),
+                Piece::Memory(memory) => self.regions.reader().copy_to(*memory, &mut bytes),
+            }
+        }
+        self.out.borrow_mut().flows[flow as usize].push_back(bytes);
+        Pushed::Whole
+    }
+
+    fn publish(&mut self) {}
+
+    fn front(&mut self, flow: LaneFlow) -> Option<LaneSegment<'_>> {
+        let front = &mut self.front[flow as usize];
+        if front.is_none() {
+            *front = self.back.borrow_mut().flows[flow as usize].pop_front();
+        }
+        front.as_deref().map(|head| LaneSegment { head, payload: None })
+    }
+
+    fn pop(&mut self, flow: LaneFlow) {
+        self.front[flow as usize] = None;
+        self.taken[flow as usize] += 1;
+    }
+
+    fn release(&mut self) {
+        self.back.borrow_mut().taken = self.taken;
+    }
+
+    fn placed(&mut self, flow: LaneFlow) -> u64 {
+        self.out.borrow().taken[flow as usize]
+    }
+
+    fn set_not_ready(&mut self, not_ready: Option<NotReady>) {
+        self.back.borrow_mut().not_ready = not_ready;
+    }
+
+    fn not_ready(&self) -> Option<NotReady> {
+        self.out.borrow().not_ready
+    }
+}
+
+/// A queue pair that was connected by MPA and goes on over a lane.
+struct End {
+    side: common::Host,
+    conn: Conn,
+    lane: MemoryLane,
+    now_ns: u64,
+}
+
+impl End {
+    fn step(&mut self) -> bool {
+        let received = self.conn.receive_from(&mut self.lane, self.now_ns);
+        let before = self.conn.stats().segments_out;
+        while self.conn.transmit_to(&mut self.lane, self.now_ns) == Sending::More {}
+        received || self.conn.stats().segments_out != before
+    }
+}
+
+/// Both ends; `confirm` has requests complete when they are placed.
+fn pair(confirm: bool) -> [End; 2] {
+    let directions = [(); 2].map(|()| Rc::new(RefCell::new(Direction::default())));
+    [MpaRole::Initiator, MpaRole::Responder].map(|role| {
+        let Side { host, mpa, now_ns, .. } = Side::with(role, &agreed(), 1000, confirm);
+        let mut conn = Conn::Mpa(Box::new(mpa));
+        conn.use_lane();
+        let index = usize::from(role == MpaRole::Responder);
+        let [out, back] = [index, 1 - index].map(|at| Rc::clone(&directions[at]));
+        let regions = Arc::clone(host.device.regions());
+        let (front, taken) = ([None, None], [0; 2]);
+        let lane = MemoryLane { out, back, front, taken, room_bytes: 100_000, regions };
+        End { side: host, conn, lane, now_ns }
+    })
+}
+
+fn settle([a, b]: &mut [End; 2]) {
+    while a.step() | b.step() {}
+}
+
+#[test]
+fn writes_sends_reads_and_atomics_do_what_they_do_elsewhere() {
+    for confirm in [false, true] {
+        let mut ends = pair(confirm);
+        let [a, b] = &ends;
+        let here = a.side.memory(300_000, ALL);
+        let mut there = b.side.memory(300_000, ALL);
+        there.bytes.fill(7);
+        let to = |offset| there.addr() + offset;
+        b.side.recv(10, &[there.sge(200_000, 64)]);
+        a.side.send(1, SendOp::Write { to: to(0), stag: there.key }, &[here.sge(0, 150_000)]);
+        a.side.send(2, SendOp::Send, &[here.sge(0, 64)]);
+        let from = SendOp::Read { to: to(250_000), stag: there.key };
+        a.side.send(3, from, &[here.sge(150_000, 8)]);
+        let add = SendOp::FetchAdd { to: to(200_000), stag: there.key, add: 5 };
+        a.side.send(4, add, &[here.sge(160_000, 8)]);
+        settle(&mut ends);
+        let [a, b] = &ends;
+        let all = [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS), (4, SUCCESS)];
+        assert_eq!(a.side.statuses(), all);
+        assert_eq!(b.side.statuses(), [(10, SUCCESS)]);
+        assert!(there.bytes[..150_000 / 8].iter().all(|word| *word == 0));
+        assert_eq!(there.bytes[150_000 / 8 + 1], 7);
+        assert_eq!((there.bytes[200_000 / 8], here.bytes[160_000 / 8]), (5, 0));
+        assert_eq!(here.bytes[150_000 / 8], 7);
+    }
+}
+
+#[test]
+fn a_message_that_waits_for_a_receive_holds_back_no_response() {
+    let mut ends = pair(true);
+    let [a, b] = &mut ends;
+    // The peer's messages wait for so long.
+    for end in [&mut *a, &mut *b] {
+        if let Conn::Mpa(mpa) = &mut end.conn {
+            mpa.wait_for_recv_forever();
+        }
+    }
+    let (here, there) = (a.side.memory(64, ALL), b.side.memory(64, ALL));
+    a.side.send(1, SendOp::Send, &[here.sge(0, 8)]);
+    settle(&mut ends);
+    let [a, b] = &ends;
+    assert!(b.conn.is_held() && a.side.statuses().is_empty());
+    b.side.send(2, SendOp::Read { to: here.addr(), stag: here.key }, &[there.sge(8, 8)]);
+    settle(&mut ends);
+    let [_, b] = &ends;
+    assert_eq!(b.side.statuses(), [(2, SUCCESS)]);
+    b.side.recv(3, &[there.sge(0, 8)]);
+    settle(&mut ends);
+    let (a, b) = (&ends[0].side, &ends[1].side);
+    assert_eq!((a.statuses(), b.statuses()), (vec![(1, SUCCESS)], vec![(3, SUCCESS)]));
+}
+
+#[test]
+fn what_fails_acknowledges_nothing_behind_it() {
+    let mut ends = pair(true);
+    let [a, b] = &ends;
+    let (here, there) = (a.side.memory(64, ALL), b.side.memory(64, ALL));
+    let write = |stag| SendOp::Write { to: there.addr(), stag };
+    a.side.send(1, write(there.key), &[here.sge(0, 8)]);
+    a.side.send(2, write(there.key ^ 0x5500), &[here.sge(0, 8)]);
+    a.side.send(3, write(there.key), &[here.sge(0, 8)]);
+    settle(&mut ends);
+    let statuses = ends[0].side.statuses();
+    assert_eq!(statuses, [(1, SUCCESS), (2, REMOTE_ACCESS), (3, FLUSHED)]);
+    assert!(ends.iter().all(|end| end.conn.is_dead()));
+}
+
+#[test]
+fn a_send_is_complete_before_the_reply_to_it_is_there() {
+    let mut ends = pair(true);
+    let [a, b] = &ends;
+    let (here, there) = (a.side.memory(64, ALL), b.side.memory(64, ALL));
+    for round in 0..100 {
+        let [a, b] = &mut ends;
+        a.side.recv(1, &[here.sge(0, 8)]);
+        b.side.recv(2, &[there.sge(0, 8)]);
+        a.side.send(3, SendOp::Send, &[here.sge(8, 8)]);
+        a.step();
+        // The peer answers before this side has looked for the acknowledgement.
+        b.step();
+        b.side.send(4, SendOp::Send, &[there.sge(8, 8)]);
+        b.step();
+        a.step();
+        let order: Vec<u64> = a.side.statuses().iter().map(|(wr_id, _)| *wr_id).collect();
+        assert_eq!(order, [3, 1], "round {round}");
+        b.step();
+        assert_eq!(b.side.statuses(), [(2, SUCCESS), (4, SUCCESS)]);
+    }
+}
+
+#[test]
+fn what_there_is_no_room_for_follows_later() {
+    let mut ends = pair(true);
+    ends.iter_mut().for_each(|end| end.lane.room_bytes = 5000);
+    let [a, b] = &ends;
+    let (here, there) = (a.side.memory(60_000, ALL), b.side.memory(60_000, ALL));
+    let write = SendOp::Write { to: there.addr(), stag: there.key };
+    a.side.send(1, write, &[here.sge(0, 60_000)]);
+    let read = SendOp::Read { to: there.addr(), stag: there.key };
+    a.side.send(2, read, &[here.sge(0, 60_000)]);
+    settle(&mut ends);
+    assert_eq!(ends[0].side.statuses(), [(1, SUCCESS), (2, SUCCESS)]);
+}
