@@ -17,7 +17,6 @@ use crate::device_kind::DeviceKind;
 use crate::host::Host;
 use crate::qp::{HostQp, HostQpInit};
 use crate::srq::{HostSrq, SrqInit};
-use crate::wakes::after_lock;
 use crate::xrcd::{HostXrcd, XrcdFile};
 
 /// A device as one opener sees it: the objects are the device's, the events its own.
@@ -43,7 +42,7 @@ impl Context {
             tally.note_context(personality);
         }
         let (host, device) = (Arc::clone(host), Arc::clone(host.adapter(personality)));
-        Ok(Arc::new(Self { host, personality, device, events: AsyncQueue::new(after_lock(wake)) }))
+        Ok(Arc::new(Self { host, personality, device, events: AsyncQueue::new(wake) }))
     }
 
     /// What the device looks like.

@@ -5,6 +5,7 @@
 //! before anything else is told.
 
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use weft_verbs::Wake;
@@ -12,7 +13,10 @@ use weft_verbs::Wake;
 thread_local! {
     /// Steps that this thread is in.
     static STEPS: Cell<u32> = const { Cell::new(0) };
-    static POSTPONED: RefCell<Vec<Arc<dyn Wake>>> = const { RefCell::new(Vec::new()) };
+    /// Not dropped with the thread, for which the C library would have to allocate something: it
+    /// ends the process where there is no memory. Between steps nothing is in it.
+    static POSTPONED: RefCell<ManuallyDrop<Vec<Arc<dyn Wake>>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// Has `wake` called after the lock of a connection, if the thread that causes it holds one.
@@ -23,13 +27,18 @@ pub fn after_lock(wake: Box<dyn Wake>) -> Box<dyn Wake> {
 struct AfterLock(Arc<dyn Wake>);
 
 impl AfterLock {
-    /// Leaves it to the end of the step that this thread is in; whether it is in one. A thread that
-    /// is about to end has no place for it.
+    /// Leaves it to the end of the step that this thread is in; whether it is in one, and there is
+    /// memory for it.
     fn postpone(&self) -> bool {
-        let postpone = |postponed: &RefCell<Vec<_>>| {
-            postponed.try_borrow_mut().map(|mut list| list.push(Arc::clone(&self.0))).is_ok()
+        let postpone = |postponed: &RefCell<ManuallyDrop<Vec<_>>>| {
+            let Ok(mut list) = postponed.try_borrow_mut() else { return false };
+            let has_room = list.try_reserve(1).is_ok();
+            if has_room {
+                list.push(Arc::clone(&self.0));
+            }
+            has_room
         };
-        STEPS.get() > 0 && POSTPONED.try_with(postpone).unwrap_or(false)
+        STEPS.get() > 0 && POSTPONED.with(postpone)
     }
 }
 
@@ -55,11 +64,13 @@ impl PostponedWakes {
 impl Drop for PostponedWakes {
     fn drop(&mut self) {
         STEPS.set(STEPS.get() - 1);
-        while STEPS.get() == 0
-            && let Ok(Some(wake)) = POSTPONED.try_with(|list| list.borrow_mut().pop())
-        {
+        if STEPS.get() > 0 {
+            return;
+        }
+        while let Some(wake) = POSTPONED.with(|list| list.borrow_mut().pop()) {
             wake.wake();
         }
+        POSTPONED.with(|list| **list.borrow_mut() = Vec::new());
     }
 }
 

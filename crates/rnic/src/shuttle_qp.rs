@@ -69,6 +69,8 @@ pub struct ShuttleQp {
     retry_timers: RetryTimers,
     /// Segments go through shared memory, and only the rest by datagrams.
     lane: Option<LaneTraffic>,
+    /// When the other end of that was closed.
+    lane_lost_ns: Option<u64>,
 }
 
 impl ShuttleQp {
@@ -147,7 +149,15 @@ impl ShuttleQp {
             held: false,
             retry_timers: RetryTimers::default(),
             lane: None,
+            lane_lost_ns: None,
         }
+    }
+
+    /// The other end of the lane was closed without a Close: the peer has gone, and is missed as
+    /// one on a network is. It is asked whether it is there.
+    pub fn handle_lane_lost(&mut self, now_ns: u64) {
+        self.lane_lost_ns.get_or_insert(now_ns);
+        self.connection.ask();
     }
 
     /// Goes on over shared memory, before anything was sent.
@@ -359,9 +369,13 @@ impl ShuttleQp {
 
     /// When the peer counts as gone, if anything waits for it.
     fn silence_due_ns(&self) -> Option<u64> {
-        // Of a peer on this host the kernel tells whether it is there.
-        let open = self.connection.is_open() && !self.rdmap.is_dead() && self.lane.is_none();
-        let heard_ns = self.connection.heard_ns();
+        let open = self.connection.is_open() && !self.rdmap.is_dead();
+        let heard_ns = match (&self.lane, self.lane_lost_ns) {
+            (None, _) => self.connection.heard_ns(),
+            // Of a peer on this host the kernel tells whether it is there.
+            (Some(_), None) => return None,
+            (Some(_), Some(lost_ns)) => lost_ns.max(self.connection.heard_ns()),
+        };
         self.retry_timers.silence_due_ns(heard_ns, self.rtt()).filter(|_| open)
     }
 

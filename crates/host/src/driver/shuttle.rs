@@ -149,8 +149,10 @@ impl ShuttleSocket {
             // What it placed and said before it went is there now.
             link.receive(core, step.now);
             self.receive_bundles(core);
-            if shuttle_of(core).is_some_and(|shuttle| shuttle.end().is_none()) {
-                core.handle(Input::PeerGone, ns_at(step.now));
+            if let Some(shuttle) = shuttle_of_mut(core)
+                && shuttle.end().is_none()
+            {
+                shuttle.handle_lane_lost(ns_at(step.now));
             }
             self.lane = LaneSetup::None;
             return true;
