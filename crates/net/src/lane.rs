@@ -13,9 +13,9 @@
 //! pair, one of the two sees the other, so no bell is missed and none is rung for a side that is
 //! awake.
 //!
-//! Order of calls: those of [`SegmentLane`] when [`ShmLane::has_news`] says so. Who stops polling
-//! calls [`ShmLane::sleep`] before it waits for [`ShmLane::bell`] to become readable, then
-//! [`ShmLane::heed_bell`]; and [`ShmLane::wake`] when it polls again.
+//! Order of calls: when [`ShmLane::has_news`] says so, [`ShmLane::heed_bell`] and then those of
+//! [`SegmentLane`]. Who stops polling calls [`ShmLane::sleep`] before it waits for [`ShmLane::bell`]
+//! to become readable, and again after each bell; and [`ShmLane::wake`] when it polls again.
 
 mod memory;
 mod page;
@@ -130,19 +130,24 @@ impl ShmLane {
         }
     }
 
-    /// Takes what the bell says, if it is time to; whether the peer has ended the connection and
-    /// everything that it wrote was taken.
+    /// Takes what the bell says, if it is time to; whether it said something. Then this side counts
+    /// as awake to the peer: it takes what there is, and says so before it sleeps again.
     pub fn heed_bell(&mut self) -> bool {
-        if self.is_asleep || self.polls >= POLLS_A_LOOK {
-            if !self.is_asleep {
-                // The peer may be waiting for this very processor.
-                rustix::thread::sched_yield();
-            }
-            self.polls = 0;
-            let rung = crate::tcp::receive(self.bell(), &mut [0; 8]);
-            self.is_gone |= rung == Received::Closed;
+        if !self.is_asleep && self.polls < POLLS_A_LOOK {
+            return false;
         }
-        // What the peer wrote before it went is there now.
+        if !self.is_asleep {
+            // The peer may be waiting for this very processor.
+            rustix::thread::sched_yield();
+        }
+        self.polls = 0;
+        let rung = crate::tcp::receive(self.bell(), &mut [0; 8]);
+        self.is_gone |= rung == Received::Closed;
+        rung != Received::Nothing
+    }
+
+    /// Whether the peer has ended the connection, and everything that it wrote was taken.
+    pub fn is_finished(&self) -> bool {
         self.is_over() && !self.readers.iter().any(RingReader::has_arrivals)
     }
 

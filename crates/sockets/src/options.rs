@@ -2,7 +2,7 @@
 //!
 //! An application's socket is one of `AF_UNIX`, which has the options of `SOL_SOCKET`. Those of TCP
 //! and IP are the shadow TCP connection's. Where there is none they are those of a new TCP socket,
-//! on which is repeated what the application has set at this connection ([`TcpOptions`]).
+//! on which is repeated what the application has set at this connection (`TcpOptions`).
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

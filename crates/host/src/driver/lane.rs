@@ -87,9 +87,15 @@ impl LaneLink {
         }
     }
 
-    /// Whether the peer has gone, and everything that it wrote was taken.
-    pub fn is_over(&mut self) -> bool {
+    /// Takes what the bell says, before anything else is; whether it said something: then a whole
+    /// step follows, at the end of which this side says again that it sleeps.
+    pub fn heed_bell(&mut self) -> bool {
         self.lane.heed_bell()
+    }
+
+    /// Whether the peer has gone, and everything that it wrote was taken.
+    pub fn is_over(&self) -> bool {
+        self.lane.is_finished()
     }
 
     /// Sends what there is to send; `false` if the lane is of no use any more.
@@ -212,7 +218,8 @@ impl Transport for LaneSocket {
         if !self.link.has_news() && !waits {
             return false;
         }
-        let mut received = self.link.receive(core, step.now);
+        let mut received = self.link.heed_bell();
+        received |= self.link.receive(core, step.now);
         if self.link.is_over() {
             // What the peer placed just before it ended is complete.
             received |= self.link.receive(core, step.now);
@@ -293,6 +300,7 @@ impl Transport for LaneSocket {
                 return false;
             }
             self.link.wait();
+            self.link.heed_bell();
         }
     }
 }

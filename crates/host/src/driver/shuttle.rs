@@ -144,7 +144,8 @@ impl ShuttleSocket {
         if !link.has_news() && !waits {
             return false;
         }
-        let received = link.receive(core, step.now);
+        let rung = link.heed_bell();
+        let received = link.receive(core, step.now) | rung;
         if link.is_over() {
             // What it placed and said before it went is there now.
             link.receive(core, step.now);
