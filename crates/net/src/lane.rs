@@ -14,8 +14,9 @@
 //! awake.
 //!
 //! Order of calls: when [`ShmLane::has_news`] says so, [`ShmLane::heed_bell`] and then those of
-//! [`SegmentLane`]. Who stops polling calls [`ShmLane::sleep`] before it waits for [`ShmLane::bell`]
-//! to become readable, and again after each bell; and [`ShmLane::wake`] when it polls again.
+//! [`SegmentLane`]. Who stops polling calls [`ShmLane::sleep`] before it waits for
+//! [`ShmLane::bell`] to become readable, and again after each bell; and [`ShmLane::wake`] when it
+//! polls again.
 
 mod memory;
 mod page;
