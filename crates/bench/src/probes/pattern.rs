@@ -89,11 +89,10 @@ impl PatternTransport {
         let Self::Sdp { style, .. } = self else { return program };
         let style = if style == StyleChoice::Basic { "basic" } else { "auto" };
         program
+            // On one host there would be no SDP.
             .env(LANE, OFF)
             .env("WEFT_SOCKETS_STYLE", style)
             .env("WEFT_SOCKETS_VERBOSE", "on")
-            // On one host there would be no SDP.
-            .env("WEFT_LANE", "off")
             // Several processes on two CPUs answer late.
             .env("WEFT_SOCKETS_PATIENCE_MS", "5000")
             .env("WEFT_TRANSPORT", self.transport())
