@@ -81,7 +81,7 @@ impl Settings {
             markers: switch("WEFT_MARKERS", false),
             transport,
             progress,
-            lane: switch("WEFT_LANE", false),
+            lane: switch("WEFT_LANE", true),
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
             threads: threads.unwrap_or_else(processors).clamp(1, THREADS_MAX),
         }

@@ -107,9 +107,9 @@ impl ShmLane {
         self.polls >= POLLS_A_LOOK || self.is_asleep || self.has_arrivals() || self.has_acks()
     }
 
-    /// Whether something arrived, or nothing will any more.
+    /// Whether something arrived, or everything was taken and nothing will any more.
     pub fn has_arrivals(&self) -> bool {
-        self.is_over() || self.readers.iter().any(RingReader::has_arrivals)
+        self.readers.iter().any(RingReader::has_arrivals) || self.is_finished()
     }
 
     /// Whether the peer has gone, or has said that nothing follows.
@@ -147,9 +147,16 @@ impl ShmLane {
         rung != Received::Nothing
     }
 
-    /// Whether the peer has ended the connection, and everything that it wrote was taken.
+    /// Whether the peer has ended the connection, and everything that it wrote was taken: not while
+    /// something of it waits for a receive.
     pub fn is_finished(&self) -> bool {
-        self.is_over() && !self.readers.iter().any(RingReader::has_arrivals)
+        self.is_over() && self.readers.iter().all(RingReader::is_empty)
+    }
+
+    /// Whether the peer's process has let go of the lane, or has broken its rules: its bell stays
+    /// readable, and says nothing any more.
+    pub fn is_abandoned(&self) -> bool {
+        self.is_gone
     }
 
     fn break_off(&mut self) {

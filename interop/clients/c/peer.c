@@ -1,13 +1,14 @@
 // Sends or receives numbered messages over one connection, and ends in a way of its own.
 //
-//     peer receive PORT COUNT SIZE [stay|event]
+//     peer receive PORT COUNT SIZE [stay|event|late]
 //     peer send PORT COUNT SIZE return|exit|_exit|kill|stay
 //     peer send PORT COUNT SIZE fork PORT2
 //
 // The receiver prints "complete" once every octet of every message is right. "fork" sends half,
 // forks a child that sends as much to PORT2 over a context of its own and exits, and sends the
 // rest. "stay" keeps the connection, silent, until somebody ends the process, and "event" until
-// rdma-cm tells of an event, whose name the receiver then prints.
+// rdma-cm tells of an event, whose name the receiver then prints. "late" posts one receive, and
+// the others one by one after a SIGUSR1.
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <signal.h>
@@ -78,18 +79,33 @@ static void print_event(struct rdma_cm_id *id)
 	MUST(!rdma_ack_cm_event(event));
 }
 
+static void await_signal(const sigset_t *signals)
+{
+	int signal;
+	MUST(!sigwait(signals, &signal));
+}
+
 static void receive(const char *port, const char *end)
 {
 	struct rdma_cm_id *listener = endpoint(port, RAI_PASSIVE);
+	int posted = !strcmp(end, "late") ? 1 : count;
 	struct peer peer;
 	struct ibv_wc wc;
+	sigset_t signals;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR1);
+	MUST(!sigprocmask(SIG_BLOCK, &signals, NULL));
 	MUST(!rdma_listen(listener, 1));
 	MUST(!rdma_get_request(listener, &peer.id));
 	provide_memory(&peer);
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < posted; i++)
 		MUST(!rdma_post_recv(peer.id, NULL, message(&peer, i), size, peer.mr));
 	MUST(!rdma_accept(peer.id, NULL));
 	for (int i = 0; i < count; i++) {
+		if (i == 1 && posted == 1)
+			await_signal(&signals);
+		if (i >= posted)
+			MUST(!rdma_post_recv(peer.id, NULL, message(&peer, i), size, peer.mr));
 		MUST(rdma_get_recv_comp(peer.id, &wc) == 1);
 		MUST(wc.status == IBV_WC_SUCCESS && wc.byte_len == (unsigned)size);
 	}

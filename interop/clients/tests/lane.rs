@@ -2,7 +2,7 @@
 //! both sides permit it, and over the network without a word where something is against it.
 
 use weft_interop::source;
-use weft_testkit::{Lab, Program, free_port, pair};
+use weft_testkit::{IWARP, Lab, Program, Signal, free_port, pair};
 
 const BY: &str = " by shared memory";
 
@@ -89,4 +89,19 @@ fn what_was_completed_arrives_however_the_sender_ends() {
             receiver.wait().success().said("complete");
         }
     });
+}
+
+#[test]
+fn what_waits_for_a_receive_outlives_its_sender() {
+    let Some(lab) = Lab::with(&["cc"]) else { return };
+    let lab = lab.over(IWARP);
+    for lane in ["on", "off"] {
+        let (peer, port) = (lab.verbs_program(&source("peer")), free_port());
+        let peer = permitted(peer, lane);
+        let receiver = peer.clone().args(&format!("receive {port} 32 1000 late"));
+        let receiver = receiver.start().listening(port);
+        peer.args(&format!("send {port} 32 1000 return")).run().success();
+        receiver.signal(Signal::USR1);
+        receiver.wait().success().said("complete");
+    }
 }

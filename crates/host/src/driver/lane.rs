@@ -93,9 +93,14 @@ impl LaneLink {
         self.lane.heed_bell()
     }
 
-    /// Whether the peer has gone, and everything that it wrote was taken.
+    /// Whether the peer has ended the connection, and everything that it wrote was taken.
     pub fn is_over(&self) -> bool {
         self.lane.is_finished()
+    }
+
+    /// Whether the peer has let go of the lane, whatever waits for a receive in it.
+    pub fn is_abandoned(&self) -> bool {
+        self.lane.is_abandoned()
     }
 
     /// Sends what there is to send; `false` if the lane is of no use any more.
@@ -278,6 +283,10 @@ impl Transport for LaneSocket {
         if !core.phase.has_socket() && core.token.is_some() {
             self.link.shutdown();
         }
+        if core.phase.has_socket() && self.link.is_abandoned() {
+            // What waits for a receive is still there, and only a receive helps it.
+            core.ignore_socket();
+        }
         let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(instant_at);
         let at_once = self.link.rest(core).then_some(now);
         core.due = [own, self.lingers_until, at_once].into_iter().flatten().min();
@@ -296,7 +305,7 @@ impl Transport for LaneSocket {
                 self.link.finish();
                 return true;
             }
-            if clock::now() >= until || self.link.is_over() {
+            if clock::now() >= until || self.link.is_over() || self.link.is_abandoned() {
                 return false;
             }
             self.link.wait();

@@ -146,7 +146,7 @@ impl ShuttleSocket {
         }
         let rung = link.heed_bell();
         let received = link.receive(core, step.now) | rung;
-        if link.is_over() {
+        if link.is_over() || link.is_abandoned() {
             // What it placed and said before it went is there now.
             link.receive(core, step.now);
             self.receive_bundles(core);

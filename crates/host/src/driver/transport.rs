@@ -291,10 +291,8 @@ impl Core {
         source: Arc<dyn Pollable>,
         set: Option<&Arc<PollSet>>,
     ) {
+        self.ignore_socket();
         let reactor = self.host.reactor();
-        if let Some(before) = self.token.take() {
-            reactor.remove(before);
-        }
         self.token = Some(reactor.add_to(set, fd, Interest::READ, source));
         (self.watched, self.set) = (Interest::READ, set.cloned());
         // It is watched anew where the socket is.
@@ -334,6 +332,13 @@ impl Core {
         }
     }
 
+    /// Has the reactor let go of the socket: what it is ready for is of no use any more.
+    pub fn ignore_socket(&mut self) {
+        if let Some(token) = self.token.take() {
+            self.host.reactor().remove(token);
+        }
+    }
+
     /// Has the reactor let go of a lane's bell.
     pub fn ignore_bell(&mut self) {
         if let Some(bell) = self.bell.take() {
@@ -343,9 +348,7 @@ impl Core {
 
     /// Goes to another queue pair before anything was sent, to be registered anew.
     pub fn rebind(&mut self, qp: Arc<Qp>, waker: Weak<dyn Wake>) {
-        if let Some(token) = self.token.take() {
-            self.host.reactor().remove(token);
-        }
+        self.ignore_socket();
         self.ignore_bell();
         (self.qp, self.waker, self.recv_wait) = (qp, waker, RecvWait::None);
         (self.schedule, self.watched) = (Schedule::default(), Interest::READ);

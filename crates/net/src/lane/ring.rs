@@ -300,6 +300,11 @@ impl RingReader {
             && self.ring.counters().writer.tail.load(Ordering::Acquire) != self.head
     }
 
+    /// Whether everything that was written was taken.
+    pub fn is_empty(&self) -> bool {
+        self.is_broken || self.front.is_none() && !self.has_arrivals()
+    }
+
     /// The first record that was not taken.
     ///
     /// # Errors

@@ -213,6 +213,26 @@ fn what_was_written_before_the_end_is_still_read() {
 }
 
 #[test]
+fn what_waits_for_a_receive_outlives_its_sender() {
+    for bids_farewell in [true, false] {
+        let (mut here, mut there) = pair();
+        send(&mut here, Requests, b"waits");
+        send(&mut here, Requests, b"behind it");
+        assert!(there.front(Requests).is_some());
+        if bids_farewell {
+            here.shutdown_write();
+        }
+        drop(here);
+        there.sleep(true);
+        assert!(there.heed_bell() && there.is_abandoned() && !there.is_finished());
+        assert!(!there.sleep(true), "only a receive helps");
+        assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"waits"[..]));
+        assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"behind it"[..]));
+        assert!(there.is_finished() && there.sleep(true));
+    }
+}
+
+#[test]
 fn a_process_that_ends_without_a_word_is_noticed_by_who_polls() {
     let (here, mut there) = pair();
     drop(here);
