@@ -150,12 +150,8 @@ impl ShuttleSocket {
             // What it placed and said before it went is there now.
             link.receive(core, step.now);
             self.receive_bundles(core);
-            if let Some(shuttle) = shuttle_of_mut(core)
-                && shuttle.end().is_none()
-            {
-                shuttle.handle_lane_lost(ns_at(step.now));
-            }
             self.lane = LaneSetup::None;
+            self.handle_lane_lost(core, step.now);
             return true;
         }
         received

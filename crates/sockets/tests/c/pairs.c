@@ -77,7 +77,8 @@ static void check_tcp(void)
 	FAILS(call(fd), EISCONN);
 	exchange(fd, other);
 	/* The kernel says that the other end has gone, with bytes unread. */
-	CHECK(write(fd, "c", 1) == 1 && close(other) == 0);
+	struct pollfd unread = { .fd = other, .events = POLLIN };
+	CHECK(write(fd, "c", 1) == 1 && poll(&unread, 1, -1) == 1 && close(other) == 0);
 	FAILS(read(fd, &info, 1), ECONNRESET);
 }
 

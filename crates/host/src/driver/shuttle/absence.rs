@@ -27,12 +27,14 @@ const UNANSWERED_FAR: Duration = Duration::from_secs(10);
 /// Round trips of this machine and its neighbours are shorter.
 const NEAR_NS: u64 = 1_000_000;
 
-/// The peer's host seems to have said that nobody is there.
+/// Nobody seems to be there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Absence {
     since: Instant,
     /// When the peer is to be asked.
     pub(super) asks_at: Instant,
+    /// For how long the peer must have been silent, if its host does not say it.
+    believed_after: Option<Duration>,
 }
 
 impl ShuttleSocket {
@@ -41,14 +43,26 @@ impl ShuttleSocket {
     /// counts; under a key it is for the connection's own times to end it.
     pub(super) fn handle_refusal(&mut self, core: &mut Core, now: Instant) {
         if self.absence.is_none() {
-            self.absence = Some(Absence { since: now, asks_at: now });
+            self.absence = Some(Absence { since: now, asks_at: now, believed_after: None });
+            self.look_after_absence(core, now);
+        }
+    }
+
+    /// The lane was closed, which only the peer and its kernel can do, and no Close has come. Its
+    /// requests fail as late as those to a peer whose host says that nobody is there.
+    pub(super) fn handle_lane_lost(&mut self, core: &mut Core, now: Instant) {
+        let Some(shuttle) = shuttle_of_mut(core) else { return };
+        if shuttle.end().is_none() {
+            shuttle.handle_lane_lost(ns_at(now));
+            let believed_after = Some(UNANSWERED);
+            self.absence = Some(Absence { since: now, asks_at: now, believed_after });
             self.look_after_absence(core, now);
         }
     }
 
     /// Asks a peer that seems to be gone, and believes it when nothing was heard for long enough.
     pub(super) fn look_after_absence(&mut self, core: &mut Core, now: Instant) {
-        let believed_after = absence_counts_after(core);
+        let counts_after = absence_counts_after(core);
         let established = core.phase != Phase::Connecting;
         let (Some(absence), Some(shuttle)) = (&mut self.absence, shuttle_of_mut(core)) else {
             return;
@@ -57,7 +71,7 @@ impl ShuttleSocket {
             return;
         }
         absence.asks_at = now + ASK_PAUSE;
-        if believed_after.is_none_or(|after| now < absence.since + after) {
+        if absence.believed_after.or(counts_after).is_none_or(|after| now < absence.since + after) {
             shuttle.connection_mut().ask();
         } else if established {
             shuttle.handle_unreachable(ns_at(now));
