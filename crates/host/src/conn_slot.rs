@@ -314,10 +314,10 @@ impl ConnSlot {
         self.lease.end_run();
         // Waiting for the holder, which may need this very core, beats spinning until the scheduler
         // sees to it.
-        self.poll_locked(self.slot.lock(), now);
+        self.poll_locked(self.slot.lock(), false, now);
     }
 
-    fn poll_locked(&self, mut guard: MutexGuard<'_, Guarded>, now: Instant) {
+    fn poll_locked(&self, mut guard: MutexGuard<'_, Guarded>, is_readable: bool, now: Instant) {
         let wakes = PostponedWakes::begin();
         let Guarded { driver: Some(driver), polls } = &mut *guard else { return };
         let inline = self.host.settings().progress == ProgressMode::Inline;
@@ -332,7 +332,7 @@ impl ConnSlot {
         driver.schedule().patient = looping && !polls.defer_backoff.holds(now);
         let work = driver.look(now);
         let plain = !lease && work == RECEIVE && self.slot.pending() == 0;
-        if plain && driver.finds_nothing(now) || !lease && work == 0 {
+        if plain && driver.finds_nothing(is_readable, now) || !lease && work == 0 {
             drop(guard);
             drop(wakes);
         } else {

@@ -13,8 +13,8 @@
 //! pair, one of the two sees the other, so no bell is missed and none is rung for a side that is
 //! awake.
 //!
-//! Order of calls: when [`ShmLane::has_news`] says so, [`ShmLane::heed_bell`] and then those of
-//! [`SegmentLane`]. Who stops polling calls [`ShmLane::sleep`] before it waits for
+//! Order of calls: when [`ShmLane::has_news`] says so or the bell is readable,
+//! [`ShmLane::heed_bell`] and then those of [`SegmentLane`]. Who stops polling calls [`ShmLane::sleep`] before it waits for
 //! [`ShmLane::bell`] to become readable, and again after each bell; and [`ShmLane::wake`] when it
 //! polls again.
 
@@ -60,7 +60,8 @@ pub struct ShmLane {
     readers: [RingReader; 2],
     /// Segments taken by the peer, of each flow, as told last.
     told: [u64; 2],
-    is_asleep: bool,
+    /// What this side sleeps for, one of [`mod@sleeps`].
+    asleep_for: u32,
     /// Looks without news since the last one at the bell.
     polls: u32,
     /// The peer has gone, or broken the rules.
@@ -85,7 +86,7 @@ impl ShmLane {
             readers: [reader(0), reader(1)],
             mapping: Arc::clone(mapping),
             told: [0; 2],
-            is_asleep: false,
+            asleep_for: sleeps::NOT,
             polls: 0,
             is_gone: false,
         }
@@ -104,7 +105,17 @@ impl ShmLane {
     /// that were taken, the end, or that it is time to look whether the peer is there.
     pub fn has_news(&mut self) -> bool {
         self.polls += 1;
-        self.polls >= POLLS_A_LOOK || self.is_asleep || self.has_arrivals() || self.has_acks()
+        self.polls >= POLLS_A_LOOK || self.is_rung() || self.has_arrivals() || self.has_acks()
+    }
+
+    /// Whether the peer has woken this side, or is about to.
+    fn is_rung(&self) -> bool {
+        self.asleep_for != sleeps::NOT && self.said() != self.asleep_for
+    }
+
+    /// What the peer is told that this side sleeps for, until it rings.
+    fn said(&self) -> u32 {
+        self.page(self.back).reader_sleeps.0.load(Ordering::Acquire)
     }
 
     /// Whether something arrived, or everything was taken and nothing will any more.
@@ -131,13 +142,15 @@ impl ShmLane {
         }
     }
 
-    /// Takes what the bell says, if it is time to; whether it said something. Then this side counts
-    /// as awake to the peer: it takes what there is, and says so before it sleeps again.
-    pub fn heed_bell(&mut self) -> bool {
-        if !self.is_asleep && self.polls < POLLS_A_LOOK {
+    /// Takes what the bell says, if it is readable as far as the caller knows, or it is time to
+    /// look; whether it said something. Then this side counts as awake to the peer: it takes what
+    /// there is, and says so before it sleeps again.
+    pub fn heed_bell(&mut self, is_readable: bool) -> bool {
+        let is_due = self.polls >= POLLS_A_LOOK;
+        if !is_readable && !is_due && !self.is_rung() {
             return false;
         }
-        if !self.is_asleep {
+        if is_due && self.asleep_for == sleeps::NOT {
             // The peer may be waiting for this very processor.
             rustix::thread::sched_yield();
         }
@@ -180,15 +193,18 @@ impl ShmLane {
     /// taken; whether there is something to do already, so that it should not.
     pub fn sleep(&mut self, for_acks: bool) -> bool {
         let what = if for_acks { sleeps::FOR_ALL } else { sleeps::FOR_SEGMENTS };
-        self.is_asleep = true;
-        self.page(self.back).reader_sleeps.0.store(what, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        // What was said and not heard still holds.
+        if self.asleep_for != what || self.is_rung() {
+            self.asleep_for = what;
+            self.page(self.back).reader_sleeps.0.store(what, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
         self.has_arrivals() || for_acks && self.has_acks()
     }
 
     /// Says that this side polls.
     pub fn wake(&mut self) {
-        if std::mem::take(&mut self.is_asleep) {
+        if std::mem::replace(&mut self.asleep_for, sleeps::NOT) != sleeps::NOT {
             self.page(self.back).reader_sleeps.0.store(sleeps::NOT, Ordering::Relaxed);
         }
     }

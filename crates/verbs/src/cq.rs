@@ -165,6 +165,11 @@ impl Cq {
         }
     }
 
+    /// Whether it can be waited for by events.
+    pub fn has_channel(&self) -> bool {
+        self.channel.is_some()
+    }
+
     /// Whether the queue is armed.
     pub fn is_armed(&self) -> bool {
         self.ring().armed != Armed::No

@@ -18,7 +18,7 @@ impl DrivenConnection for ConnSlot {
             && self.group().is_none_or(|group| !group.is_polled(now_ns))
             && let Some(guard) = self.slot.try_lock()
         {
-            self.poll_locked(guard, now);
+            self.poll_locked(guard, false, now);
         }
     }
 
@@ -64,7 +64,7 @@ impl Pollable for ConnSlot {
         // Whoever has the lock receives what is there; what comes later is found by the next poll.
         if let Some(guard) = self.slot.try_lock() {
             self.lease.end_run();
-            self.poll_locked(guard, now);
+            self.poll_locked(guard, readiness.read, now);
         }
     }
 

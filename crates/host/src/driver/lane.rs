@@ -89,8 +89,8 @@ impl LaneLink {
 
     /// Takes what the bell says, before anything else is; whether it said something: then a whole
     /// step follows, at the end of which this side says again that it sleeps.
-    pub fn heed_bell(&mut self) -> bool {
-        self.lane.heed_bell()
+    pub fn heed_bell(&mut self, step: &Step) -> bool {
+        self.lane.heed_bell(step.is_readable)
     }
 
     /// Whether the peer has ended the connection, and everything that it wrote was taken.
@@ -130,13 +130,16 @@ impl LaneLink {
             self.lane.wake();
             return self.has_more;
         }
-        let in_flight = core.conn.as_ref().is_some_and(Conn::is_in_flight);
+        // Who only polls finds the acknowledgements itself: the peer rings for who may sleep.
+        let may_sleep = core.qp.send_cq().has_channel();
+        let in_flight = may_sleep && core.conn.as_ref().is_some_and(Conn::is_in_flight);
         self.lane.sleep(in_flight || self.is_full) || self.has_more
     }
 
     /// Waits up to a millisecond for the peer.
     pub fn wait(&mut self) {
         self.lane.wait();
+        self.lane.heed_bell(true);
     }
 
     /// Ends the sending half.
@@ -220,10 +223,10 @@ impl Transport for LaneSocket {
             return false;
         }
         let waits = step.due || step.has(todo::POSTED | todo::SEND);
-        if !self.link.has_news() && !waits {
+        if !step.is_readable && !self.link.has_news() && !waits {
             return false;
         }
-        let mut received = self.link.heed_bell();
+        let mut received = self.link.heed_bell(step);
         received |= self.link.receive(core, step.now);
         if self.link.is_over() {
             // What the peer placed just before it ended is complete.
@@ -309,7 +312,6 @@ impl Transport for LaneSocket {
                 return false;
             }
             self.link.wait();
-            self.link.heed_bell();
         }
     }
 }

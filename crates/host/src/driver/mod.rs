@@ -300,15 +300,16 @@ impl Driver {
         }
     }
 
-    /// Receives; whether there was nothing, so that nothing follows from it either. The buffer
-    /// stays with a connection that is polled.
-    pub fn finds_nothing(&mut self, now: Instant) -> bool {
+    /// Receives, for a thread that polls, which knows or not that the socket is readable; whether
+    /// there was nothing, so that nothing follows from it either. The buffer stays with a
+    /// connection that is polled.
+    pub fn finds_nothing(&mut self, is_readable: bool, now: Instant) -> bool {
         let core = &mut self.core;
         let due = core.is_due(now);
         if due {
             core.note_stop(now);
         }
-        let step = Step { work: todo::RECEIVE, now, due: false, stopped: None };
+        let step = Step { work: todo::RECEIVE, now, is_readable, due: false, stopped: None };
         let received = self.socket.get_mut().is_some_and(|socket| socket.receive(core, &step));
         if received && core.reply == AckDue::None {
             core.reply = AckDue::Pending;
@@ -419,7 +420,8 @@ fn run(core: &mut Core, socket: &mut dyn Transport, work: u8, now: Instant) {
     }
     core.note_stop(now);
     let due = work & todo::TIME != 0 || core.is_due(now);
-    let step = Step { work, now, due, stopped: core.take_stop() };
+    let (is_readable, stopped) = (work & todo::RECEIVE != 0, core.take_stop());
+    let step = Step { work, now, is_readable, due, stopped };
     let deferred = core.reply == AckDue::Deferred;
     let moved = core.reply == AckDue::Pending;
     core.reply = AckDue::None;

@@ -141,10 +141,10 @@ impl ShuttleSocket {
     fn receive_lane(&mut self, core: &mut Core, step: &Step) -> bool {
         let waits = step.due || step.has(todo::POSTED | todo::SEND);
         let Some(link) = self.lane.link() else { return false };
-        if !link.has_news() && !waits {
+        if !step.is_readable && !link.has_news() && !waits {
             return false;
         }
-        let rung = link.heed_bell();
+        let rung = link.heed_bell(step);
         let received = link.receive(core, step.now) | rung;
         if link.is_over() || link.is_abandoned() {
             // What it placed and said before it went is there now.
@@ -560,7 +560,8 @@ impl Transport for ShuttleSocket {
             tcp::wait(self.port.as_fd(), false);
             let (work, now) = (todo::RECEIVE | todo::TIME | todo::WRITABLE, clock::now());
             core.note_stop(now);
-            let step = Step { work, now, due: true, stopped: core.take_stop() };
+            let stopped = core.take_stop();
+            let step = Step { work, now, is_readable: true, due: true, stopped };
             self.receive(core, &step);
             self.advance(core, &step);
             self.send(core);

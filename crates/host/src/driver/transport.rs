@@ -44,6 +44,8 @@ pub(super) struct Step {
     pub work: u8,
     /// When it began.
     pub now: Instant,
+    /// The socket may be readable without anything else that says so.
+    pub is_readable: bool,
     /// Something that the connection has waited for is due.
     pub due: bool,
     /// Nobody ran for so long who was to do what was due: the process was stopped.

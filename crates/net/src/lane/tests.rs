@@ -123,7 +123,7 @@ fn read_all(lane: &mut ShmLane, total: u64, mut random: Random) {
                 lane.release();
                 if !lane.has_arrivals() {
                     lane.wait();
-                    lane.heed_bell();
+                    lane.heed_bell(true);
                     lane.wake();
                 }
             }
@@ -151,7 +151,7 @@ fn what_is_written_arrives_in_the_order_of_its_flow_once_in_both_directions() {
     drop(peer.join().unwrap());
     while !here.is_finished() {
         here.has_news();
-        here.heed_bell();
+        here.heed_bell(true);
     }
 }
 
@@ -224,7 +224,7 @@ fn what_waits_for_a_receive_outlives_its_sender() {
         }
         drop(here);
         there.sleep(true);
-        assert!(there.heed_bell() && there.is_abandoned() && !there.is_finished());
+        assert!(there.heed_bell(true) && there.is_abandoned() && !there.is_finished());
         assert!(!there.sleep(true), "only a receive helps");
         assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"waits"[..]));
         assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"behind it"[..]));
@@ -237,7 +237,7 @@ fn a_process_that_ends_without_a_word_is_noticed_by_who_polls() {
     let (here, mut there) = pair();
     drop(here);
     while !there.has_news() {}
-    assert!(there.heed_bell() && there.is_finished());
+    assert!(there.heed_bell(true) && there.is_finished());
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn who_sleeps_is_woken_and_who_polls_costs_no_call() {
     assert!(rung(&there));
     send(&mut here, Responses, b"again");
     assert!(take(&mut there, Requests).is_some() && take(&mut there, Responses).is_some());
-    assert!(there.heed_bell() && !there.heed_bell(), "one bell for both");
+    assert!(there.heed_bell(true) && !there.heed_bell(true), "one bell for both");
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn a_sleeping_reader_is_never_missed() {
                     }
                     if !there.sleep(false) {
                         wait_forever(&there);
-                        there.heed_bell();
+                        there.heed_bell(true);
                     }
                 };
                 assert_eq!(message, round.to_ne_bytes());
