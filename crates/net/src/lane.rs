@@ -245,6 +245,9 @@ impl SegmentLane for ShmLane {
     }
 
     fn front(&mut self, flow: LaneFlow) -> Option<LaneSegment<'_>> {
+        if self.readers[flow as usize].has_arrivals() {
+            self.writers.iter_mut().for_each(RingWriter::heed_announced);
+        }
         match self.readers[flow as usize].front() {
             Ok(segment) => segment,
             Err(Corrupt) => {
@@ -264,6 +267,14 @@ impl SegmentLane for ShmLane {
         if requests || responses {
             self.wake_peer(sleeps::FOR_ALL);
         }
+    }
+
+    fn announce(&mut self) {
+        self.readers.iter().for_each(RingReader::announce);
+    }
+
+    fn waits_for_acks(&self) -> bool {
+        self.page(self.out).reader_sleeps.0.load(Ordering::Relaxed) == sleeps::FOR_ALL
     }
 
     fn placed(&mut self, flow: LaneFlow) -> u64 {

@@ -216,9 +216,18 @@ impl Conn {
     /// Writes what may leave now to `lane`.
     pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> Sending {
         match self {
-            Self::Mpa(mpa) => mpa.transmit_to(lane),
+            Self::Mpa(mpa) => mpa.transmit_to(lane, now_ns),
             Self::Shuttle(shuttle) => shuttle.transmit_to(lane, now_ns),
             Self::Datagram(_) | Self::Loopback(_) => Sending::Done,
+        }
+    }
+
+    /// Acknowledges what was placed of `lane`, which is about to end.
+    pub fn acknowledge_to(&mut self, lane: &mut dyn SegmentLane) {
+        match self {
+            Self::Mpa(mpa) => mpa.acknowledge_to(lane),
+            Self::Shuttle(shuttle) => shuttle.acknowledge_to(lane),
+            Self::Datagram(_) | Self::Loopback(_) => {}
         }
     }
 

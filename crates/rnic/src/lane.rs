@@ -14,8 +14,9 @@
 use std::collections::VecDeque;
 
 use weft_rdmap::{RdmapStream, RxPort, StreamFault, TxPort};
+use weft_shuttle::reply_habit::ReplyHabit;
 use weft_verbs::Qp;
-use weft_wire::ddp::TAGGED_LEN;
+use weft_wire::ddp::{self, TAGGED_LEN};
 use weft_wire::ids::Msn;
 use weft_wire::llp::{Gather, Placed, SegmentId, SegmentRun, UlpduSink, UlpduSource};
 
@@ -88,6 +89,10 @@ pub trait SegmentLane {
     fn pop(&mut self, flow: LaneFlow);
     /// Gives the room of what was taken back to the peer, to whom it is acknowledged by that.
     fn release(&mut self);
+    /// Has what is published next tell what was taken, to the peer that finds it and no sooner.
+    fn announce(&mut self);
+    /// Whether the peer sleeps until its segments are acknowledged.
+    fn waits_for_acks(&self) -> bool;
     /// Segments of `flow` that the peer has taken since the lane began.
     fn placed(&mut self, flow: LaneFlow) -> u64;
     /// Tells the peer whether one of its messages waits for a receive.
@@ -112,9 +117,19 @@ impl LaneFlight {
         }
     }
 
+    /// Whether a segment was complete as soon as it was written, which it can be if none before it
+    /// is not.
+    fn skip(&mut self) -> bool {
+        let is_first = self.sent == self.acked;
+        if is_first {
+            (self.sent, self.acked) = (self.sent + 1, self.acked + 1);
+        }
+        is_first
+    }
+
     /// Has `source` hear of everything up to the segment `placed`.
     fn acknowledge(&mut self, placed: u64, source: &mut TxPort<'_>) {
-        let mut left = placed.min(self.sent) - self.acked;
+        let mut left = placed.min(self.sent).saturating_sub(self.acked);
         self.acked += left;
         while left > 0
             && let Some(run) = self.runs.pop_front()
@@ -142,11 +157,12 @@ pub(crate) struct LaneArrivals {
     pub written: bool,
 }
 
-/// When a Send or Write is complete.
+/// When a request that has no response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneCompletion {
-    /// When the memory has it, as an RNIC's is when TCP has it: it reaches the peer's process
-    /// whatever becomes of this one.
+    /// A Send when the memory has it, as an RNIC's is when TCP has it: it reaches the peer's process
+    /// whatever becomes of this one. A Write when the peer has placed it, so that who learns from
+    /// the sender that it is complete finds it; or when the connection ends.
     Written,
     /// When the peer has placed it, as a channel adapter's is.
     Placed,
@@ -159,8 +175,13 @@ pub(crate) struct LaneTraffic {
     flights: [LaneFlight; 2],
     /// Segments placed, of both flows.
     placed: u64,
-    /// Segments that the peer had taken of each, where that completes nothing.
+    /// Segments that the peer had taken of each.
     taken: [u64; 2],
+    replies: ReplyHabit,
+    /// What was placed is not acknowledged: an answer is about to do that. Until when it may.
+    ack_due_ns: Option<u64>,
+    /// Something was written since the habit of answering was told.
+    has_sent: bool,
     segment: Gather,
 }
 
@@ -168,7 +189,14 @@ impl LaneTraffic {
     /// Nothing is on its way.
     pub fn new(completion: LaneCompletion) -> Self {
         let (flights, segment) = <([LaneFlight; 2], Gather)>::default();
-        Self { completion, flights, placed: 0, taken: [0; 2], segment }
+        let (placed, taken, ack_due_ns) = (0, [0; 2], None);
+        let (replies, has_sent) = (ReplyHabit::new(), false);
+        Self { completion, flights, placed, taken, replies, ack_due_ns, has_sent, segment }
+    }
+
+    /// When [`LaneTraffic::receive`] is due, to acknowledge what no answer has acknowledged.
+    pub fn ack_due_ns(&self) -> Option<u64> {
+        self.ack_due_ns
     }
 
     /// Whether the peer has yet to place something.
@@ -185,9 +213,10 @@ impl LaneTraffic {
         rdmap: &mut RdmapStream,
         qp: &Qp,
         lane: &mut dyn SegmentLane,
-        patient: bool,
+        (patient, now_ns): (bool, u64),
     ) -> Result<LaneArrivals, StreamFault> {
         if rdmap.is_dead() {
+            self.acknowledge_now(lane);
             discard(lane);
             return Ok(LaneArrivals::default());
         }
@@ -210,9 +239,39 @@ impl LaneTraffic {
         });
         if self.placed > before {
             (arrivals.any, arrivals.placed) = (true, true);
-            lane.release();
+        }
+        match outcome {
+            Ok(()) => self.answer(lane, &arrivals, now_ns),
+            Err(_) => {
+                self.ack_due_ns = None;
+                lane.release();
+            }
         }
         outcome.map(|()| arrivals)
+    }
+
+    /// Acknowledges what was placed although no answer has done it.
+    pub fn acknowledge_now(&mut self, lane: &mut dyn SegmentLane) {
+        if self.ack_due_ns.take().is_some() {
+            lane.release();
+        }
+    }
+
+    /// Acknowledges what was placed. The acknowledgement of a Write waits for an answer that is
+    /// likely to come: a peer that polls until its Write is complete, and then looks at memory for
+    /// the answer, finds both at once, and needs no other thread to place the answer.
+    fn answer(&mut self, lane: &mut dyn SegmentLane, arrivals: &LaneArrivals, now_ns: u64) {
+        if arrivals.written {
+            self.ack_due_ns = Some(self.replies.handle_asked(now_ns));
+        } else if arrivals.placed {
+            self.ack_due_ns = Some(now_ns);
+        }
+        let is_due = |due_ns| due_ns <= now_ns || lane.waits_for_acks();
+        if self.ack_due_ns.is_some_and(is_due) {
+            self.ack_due_ns = None;
+            lane.release();
+            self.replies.handle_reported(now_ns);
+        }
     }
 
     /// Places the first segment of a flow; gives its bytes, or none if nothing can be placed.
@@ -255,18 +314,14 @@ impl LaneTraffic {
         lane: &mut dyn SegmentLane,
     ) -> bool {
         let placed = [lane.placed(LaneFlow::Requests), lane.placed(LaneFlow::Responses)];
-        if self.completion == LaneCompletion::Written {
-            let before = std::mem::replace(&mut self.taken, placed);
-            return before != placed;
-        }
-        let is_new = self.flights.iter().zip(placed).any(|(flight, placed)| placed > flight.acked);
+        let is_new = std::mem::replace(&mut self.taken, placed) != placed;
         let not_ready = lane.not_ready().filter(|_| rdmap.rnr().is_none());
         if rdmap.is_dead() || !is_new && not_ready.is_none() {
             return false;
         }
         let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
         for (flight, placed) in self.flights.iter_mut().zip(placed) {
-            flight.acknowledge(placed.max(flight.acked), &mut port);
+            flight.acknowledge(placed, &mut port);
         }
         if let Some(NotReady { credit, wait_us }) = not_ready {
             port.receiver_not_ready(credit, wait_us);
@@ -280,13 +335,41 @@ impl LaneTraffic {
         rdmap: &mut RdmapStream,
         qp: &Qp,
         lane: &mut dyn SegmentLane,
+        now_ns: u64,
     ) -> Sending {
         loop {
+            if self.ack_due_ns.is_some() {
+                lane.announce();
+            }
             let outcome = self.transmit_batch(rdmap, qp, lane);
             lane.publish();
+            if std::mem::take(&mut self.has_sent) {
+                self.replies.handle_data(now_ns);
+                self.acknowledge_now(lane);
+            }
             // What waited for the queue pair's own work comes next.
             if !rdmap.settle(qp) || outcome != Sending::Done {
                 return outcome;
+            }
+        }
+    }
+
+    /// Whether the segment that was just written has done its part already.
+    fn is_complete(&mut self, flow: LaneFlow) -> bool {
+        let is_tagged = self.segment.slab().first().is_some_and(|first| ddp::is_tagged(*first));
+        // Of requests only Writes are.
+        let is_write = flow == LaneFlow::Requests && is_tagged;
+        self.completion == LaneCompletion::Written
+            && !is_write
+            && self.flights[flow as usize].skip()
+    }
+
+    /// The connection ends: what the memory has is complete where it need not be placed.
+    pub fn finish(&mut self, rdmap: &mut RdmapStream, qp: &Qp) {
+        if self.completion == LaneCompletion::Written && !rdmap.is_dead() {
+            let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
+            for flight in &mut self.flights {
+                flight.acknowledge(flight.sent, &mut port);
             }
         }
     }
@@ -315,7 +398,7 @@ impl LaneTraffic {
                 self.segment.clear();
                 port.gather(id, &mut self.segment);
                 match lane.push(flow, &self.segment) {
-                    Pushed::Whole if self.completion == LaneCompletion::Written => port.acked(id),
+                    Pushed::Whole if self.is_complete(flow) => port.acked(id),
                     Pushed::Whole => self.flights[flow as usize].note(id),
                     // It had said that there is room.
                     Pushed::Full => return Sending::Failed,
@@ -326,6 +409,7 @@ impl LaneTraffic {
                     }
                 }
                 sent += self.segment.len();
+                self.has_sent = true;
             }
             if sent == 0 {
                 return if full { Sending::Blocked } else { Sending::Done };

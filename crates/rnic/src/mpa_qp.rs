@@ -151,7 +151,7 @@ impl MpaQp {
         let anew_ns = self.rnr_timer_ns.map(|timer_ns| now_ns + timer_ns);
         let until_ns = self.held_until_ns.or(anew_ns);
         let patient = until_ns.is_none_or(|until_ns| now_ns < until_ns);
-        match traffic.receive(&mut self.rdmap, &self.qp, lane, patient) {
+        match traffic.receive(&mut self.rdmap, &self.qp, lane, (patient, now_ns)) {
             Ok(arrivals) => {
                 if arrivals.written {
                     self.qp.written();
@@ -170,12 +170,19 @@ impl MpaQp {
     }
 
     /// Writes what may leave now to `lane`.
-    pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane) -> Sending {
+    pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> Sending {
         let Some(traffic) = &mut self.lane else { return Sending::Done };
-        let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane);
+        let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
         let Some(fault) = self.rdmap.take_fault() else { return outcome };
         self.fail(fault);
         Sending::More
+    }
+
+    /// Acknowledges what was placed of `lane`, which is about to end.
+    pub fn acknowledge_to(&mut self, lane: &mut dyn SegmentLane) {
+        if let Some(traffic) = &mut self.lane {
+            traffic.acknowledge_now(lane);
+        }
     }
 
     /// Whether the peer has yet to place something.
@@ -374,6 +381,9 @@ impl MpaQp {
         self.decide_at_ns = None;
         self.stalled_at_ns = None;
         (self.held, self.held_until_ns) = (false, None);
+        if let Some(traffic) = &mut self.lane {
+            traffic.finish(&mut self.rdmap, &self.qp);
+        }
         self.rdmap.fail(&self.qp, fault);
     }
 
@@ -427,6 +437,7 @@ impl MpaQp {
             self.decide_at_ns,
             self.stalled_at_ns,
             self.held_until_ns,
+            self.lane.as_ref().and_then(LaneTraffic::ack_due_ns),
         ];
         due.into_iter().flatten().min()
     }

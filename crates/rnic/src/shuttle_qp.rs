@@ -169,7 +169,7 @@ impl ShuttleQp {
     /// receive is posted.
     pub fn receive_from(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> bool {
         let Some(traffic) = &mut self.lane else { return false };
-        match traffic.receive(&mut self.rdmap, &self.qp, lane, true) {
+        match traffic.receive(&mut self.rdmap, &self.qp, lane, (true, now_ns)) {
             Ok(arrivals) => {
                 if arrivals.written {
                     self.qp.written();
@@ -193,10 +193,17 @@ impl ShuttleQp {
     /// Writes what may leave now to `lane`.
     pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> Sending {
         let Some(traffic) = &mut self.lane else { return Sending::Done };
-        let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane);
+        let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
         let Some(fault) = self.rdmap.take_fault() else { return outcome };
         self.fail(now_ns, fault);
         Sending::More
+    }
+
+    /// Acknowledges what was placed of `lane`, which is about to end.
+    pub fn acknowledge_to(&mut self, lane: &mut dyn SegmentLane) {
+        if let Some(traffic) = &mut self.lane {
+            traffic.acknowledge_now(lane);
+        }
     }
 
     /// Whether the peer has yet to place something.
@@ -337,7 +344,9 @@ impl ShuttleQp {
 
     /// When [`ShuttleQp::handle_timeout`] and then [`ShuttleQp::poll_transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
-        let requests = [self.silence_due_ns(), self.rnr_due_ns(), self.orphans_due_ns()];
+        let ack_due_ns = self.lane.as_ref().and_then(LaneTraffic::ack_due_ns);
+        let requests =
+            [self.silence_due_ns(), self.rnr_due_ns(), self.orphans_due_ns(), ack_due_ns];
         requests.into_iter().chain([self.connection.poll_timeout()]).flatten().min()
     }
 

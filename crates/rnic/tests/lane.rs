@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::{ALL, Side, agreed};
+use common::{ALL, Memory, Side, agreed};
 use weft_rnic::mpa::MpaRole;
 use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
-use weft_rnic::{Conn, LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane, Sending};
+use weft_rnic::{Conn, Input, LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane, Sending};
 use weft_verbs::SendOp;
 
 const SUCCESS: u32 = 0;
@@ -71,6 +71,12 @@ impl SegmentLane for MemoryLane {
 
     fn release(&mut self) {
         self.back.borrow_mut().taken = self.taken;
+    }
+
+    fn announce(&mut self) {}
+
+    fn waits_for_acks(&self) -> bool {
+        false
     }
 
     fn placed(&mut self, flow: LaneFlow) -> u64 {
@@ -226,4 +232,64 @@ fn what_there_is_no_room_for_follows_later() {
     a.side.send(2, read, &[here.sge(0, 60_000)]);
     settle(&mut ends);
     assert_eq!(ends[0].side.statuses(), [(1, SUCCESS), (2, SUCCESS)]);
+}
+
+#[test]
+fn the_acknowledgement_of_a_write_leaves_with_the_answer_to_it() {
+    let mut ends = pair(true);
+    let (here, there) = (ends[0].side.memory(64, ALL), ends[1].side.memory(64, ALL));
+    let write = |to: &Memory| SendOp::Write { to: to.addr(), stag: to.key };
+    let mut early = Vec::new();
+    for _ in 0..20 {
+        let [a, b] = &mut ends;
+        a.side.send(1, write(&there), &[here.sge(0, 8)]);
+        a.step();
+        b.step();
+        a.step();
+        let mut statuses = a.side.statuses();
+        early.push(!statuses.is_empty());
+        b.side.send(2, write(&here), &[there.sge(0, 8)]);
+        b.step();
+        a.step();
+        statuses.extend(a.side.statuses());
+        assert_eq!(statuses, [(1, SUCCESS)]);
+    }
+    assert!(early[0] && !early[19], "{early:?}");
+    let [a, b] = &mut ends;
+    a.side.send(3, write(&there), &[here.sge(0, 8)]);
+    a.step();
+    b.step();
+    a.step();
+    assert_eq!(a.side.statuses(), []);
+    b.now_ns = b.conn.poll_timeout().expect("it does not wait for ever");
+    b.step();
+    a.step();
+    assert_eq!(a.side.statuses(), [(3, SUCCESS)]);
+}
+
+#[test]
+fn a_write_of_an_rnic_is_complete_when_it_is_placed_and_its_send_when_it_is_written() {
+    let mut ends = pair(false);
+    // The initiator begins with a Write.
+    settle(&mut ends);
+    let [a, b] = &mut ends;
+    let (here, there) = (a.side.memory(64, ALL), b.side.memory(64, ALL));
+    let write = SendOp::Write { to: there.addr(), stag: there.key };
+    b.side.recv(10, &[there.sge(0, 8)]);
+    b.side.recv(11, &[there.sge(0, 8)]);
+    a.side.send(1, SendOp::Send, &[here.sge(0, 8)]);
+    a.step();
+    assert_eq!(a.side.statuses(), [(1, SUCCESS)]);
+    a.side.send(2, write, &[here.sge(0, 8)]);
+    a.side.send(3, SendOp::Send, &[here.sge(0, 8)]);
+    a.step();
+    assert_eq!(a.side.statuses(), []);
+    b.step();
+    a.step();
+    assert_eq!(a.side.statuses(), [(2, SUCCESS), (3, SUCCESS)]);
+    // What the memory has reaches the peer whatever becomes of this side.
+    a.side.send(4, write, &[here.sge(0, 8)]);
+    a.step();
+    a.conn.handle(Input::Close, 0);
+    assert_eq!(a.side.statuses(), [(4, SUCCESS)]);
 }

@@ -37,7 +37,7 @@ mod protect;
 mod ranges;
 mod recovery;
 mod reorder;
-mod reply_habit;
+pub mod reply_habit;
 mod rtt;
 mod scheduler;
 mod seal;

@@ -16,7 +16,7 @@ const ROW_GROWTH: u16 = 4;
 
 /// Answers seen so far.
 #[derive(Debug)]
-pub(crate) struct ReplyHabit {
+pub struct ReplyHabit {
     /// Since when the peer has waited for an acknowledgement, unless data has left since.
     asked_ns: Option<u64>,
     /// Answers in a row, and how many it takes.
@@ -25,12 +25,13 @@ pub(crate) struct ReplyHabit {
 }
 
 impl ReplyHabit {
-    pub(crate) fn new() -> Self {
+    /// No answer was seen.
+    pub fn new() -> Self {
         Self { asked_ns: None, row: 0, needed: ROW_MIN }
     }
 
     /// The peer wants to be acknowledged at once; returns when it is due.
-    pub(crate) fn handle_asked(&mut self, now_ns: u64) -> u64 {
+    pub fn handle_asked(&mut self, now_ns: u64) -> u64 {
         if self.asked_ns.take_if(|at_ns| *at_ns + REPLY_WAIT_NS < now_ns).is_some() {
             self.row = 0;
         }
@@ -39,7 +40,7 @@ impl ReplyHabit {
     }
 
     /// Data leaves. Returns whether it answers what was to be acknowledged at once.
-    pub(crate) fn handle_data(&mut self, now_ns: u64) -> bool {
+    pub fn handle_data(&mut self, now_ns: u64) -> bool {
         let Some(asked_ns) = self.asked_ns.take() else { return false };
         if now_ns > asked_ns + REPLY_WAIT_NS {
             self.row = 0;
@@ -54,7 +55,7 @@ impl ReplyHabit {
 
     /// An acknowledgement leaves, of all that has arrived. One that has waited for an answer has
     /// done so in vain.
-    pub(crate) fn handle_reported(&mut self, now_ns: u64) {
+    pub fn handle_reported(&mut self, now_ns: u64) {
         let waited = self.row >= self.needed;
         if waited && self.asked_ns.take_if(|at_ns| *at_ns + REPLY_WAIT_NS <= now_ns).is_some() {
             self.row = 0;

@@ -141,7 +141,7 @@ impl DdpHeader {
         let short = DdpError::Short(ulpdu.len());
         let first = *ulpdu.first().ok_or(short)?;
         let (last, version) = (first & LAST != 0, first & VERSION_MASK);
-        if first & TAGGED != 0 {
+        if is_tagged(first) {
             let (wire, rest) = TaggedWire::ref_from_prefix(ulpdu).map_err(|_| short)?;
             if version != VERSION {
                 return Err(DdpError::TaggedVersion(version));
@@ -216,9 +216,14 @@ impl UntaggedHeader {
     }
 }
 
+/// Whether the header that starts with `first` is one of a tagged segment, whatever its version.
+pub const fn is_tagged(first: u8) -> bool {
+    first & TAGGED != 0
+}
+
 /// Octets of the header that starts with `first`, whatever its version.
-pub(crate) fn header_len(first: u8) -> usize {
-    if first & TAGGED != 0 { TAGGED_LEN } else { UNTAGGED_LEN }
+pub const fn header_len(first: u8) -> usize {
+    if is_tagged(first) { TAGGED_LEN } else { UNTAGGED_LEN }
 }
 
 fn first_octet(last: bool) -> u8 {

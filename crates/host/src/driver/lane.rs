@@ -142,6 +142,13 @@ impl LaneLink {
         self.lane.heed_bell(true);
     }
 
+    /// Acknowledges what was placed, before the connection ends.
+    pub fn acknowledge(&mut self, core: &mut Core) {
+        if let Some(conn) = &mut core.conn {
+            conn.acknowledge_to(&mut *self.lane);
+        }
+    }
+
     /// Ends the sending half.
     pub fn finish(&self) {
         self.lane.shutdown_write();
@@ -201,6 +208,7 @@ impl LaneSocket {
         match core.phase {
             Phase::Connecting | Phase::Open => {
                 self.link.send(core, clock::now());
+                self.link.acknowledge(core);
                 core.handle(Input::Close, 0);
             }
             Phase::Left => core.phase = core.phase.after(PhaseChange::Gone),
@@ -293,7 +301,9 @@ impl Transport for LaneSocket {
         let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(instant_at);
         let at_once = self.link.rest(core).then_some(now);
         core.due = [own, self.lingers_until, at_once].into_iter().flatten().min();
-        ReactorWatch { read: true, write: core.schedule.blocked, timer: core.due }
+        // A thread that polls looks at the clock as well.
+        let timer = core.due.filter(|_| !core.schedule.leased);
+        ReactorWatch { read: true, write: core.schedule.blocked, timer }
     }
 
     /// The memory outlives this process: what is written there reaches the peer.

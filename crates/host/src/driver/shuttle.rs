@@ -434,6 +434,7 @@ impl ShuttleSocket {
         if let Some(link) = self.lane.link() {
             link.receive(core, clock::now());
             link.send(core, clock::now());
+            link.acknowledge(core);
         }
         self.close(core, clock::now());
         core.schedule.blocked = false;

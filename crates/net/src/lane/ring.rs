@@ -14,7 +14,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use weft_rnic::wire::ddp::{TAGGED_LEN, UNTAGGED_LEN};
+use weft_rnic::wire::ddp::{self, TAGGED_LEN, UNTAGGED_LEN};
 use weft_rnic::wire::llp::{Gather, Piece};
 use weft_rnic::{LaneSegment, Pushed};
 
@@ -32,8 +32,6 @@ const GO_TO_START: u32 = u32::MAX;
 /// Segments of up to so many bytes are copied before anything looks at them. Of longer ones only
 /// the DDP header is: their payload goes to its place at once.
 const WHOLE_MAX_BYTES: usize = 256;
-/// The bit of a DDP header that says whether it is a tagged one.
-const TAGGED_BIT: u8 = 0x80;
 
 /// The peer has broken the rules of the ring: it is not to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +49,8 @@ struct ReaderLine {
     head: AtomicU64,
     /// Segments taken.
     placed: AtomicU64,
+    /// The same, for who finds a segment of the reader: it is told of no sooner.
+    announced: AtomicU64,
 }
 
 /// The counters of a flow. All zero is an empty ring.
@@ -105,11 +105,7 @@ fn record_bytes(len: u64) -> u64 {
 
 /// Bytes of the header of a segment that begins with this byte, and of all of a short one.
 fn head_bytes(len: usize, first: u8) -> usize {
-    match first & TAGGED_BIT {
-        _ if len <= WHOLE_MAX_BYTES => len,
-        0 => UNTAGGED_LEN,
-        _ => TAGGED_LEN,
-    }
+    if len > WHOLE_MAX_BYTES { ddp::header_len(first) } else { len }
 }
 
 /// Where in its record a segment begins. The payload of a longer one is aligned: copies are
@@ -128,6 +124,9 @@ pub struct RingWriter {
     published: u64,
     /// `head` when it was read last: it may have grown since.
     head: u64,
+    /// Segments whose room is given back.
+    freed: u64,
+    /// Segments that the peer has taken, as far as it is known.
     placed: u64,
     /// Segments written.
     written: u64,
@@ -141,7 +140,7 @@ impl RingWriter {
         bytes: *mut u8,
     ) -> Self {
         let ring = LaneRing { counters, bytes, _mapping: Arc::clone(mapping) };
-        Self { ring, tail: 0, published: 0, head: 0, placed: 0, written: 0 }
+        Self { ring, tail: 0, published: 0, head: 0, freed: 0, placed: 0, written: 0 }
     }
 
     /// Reads what the peer has taken.
@@ -152,20 +151,29 @@ impl RingWriter {
         let line = &self.ring.counters().reader;
         // In this order: what is counted was given back.
         let placed = line.placed.load(Ordering::Acquire);
-        if placed == self.placed {
+        if placed == self.freed {
             return Ok(());
         }
         let head = line.head.load(Ordering::Acquire);
         let grown = head.wrapping_sub(self.head) <= self.published - self.head;
-        let counted = placed.wrapping_sub(self.placed) <= self.written - self.placed;
+        let counted = placed.wrapping_sub(self.freed) <= self.written - self.freed;
         if !grown || !counted {
             return Err(Corrupt);
         }
-        (self.head, self.placed) = (head, placed);
+        (self.head, self.freed, self.placed) = (head, placed, placed.max(self.placed));
         Ok(())
     }
 
-    /// Segments that the peer had taken at the last [`RingWriter::refresh`].
+    /// Reads what the peer had taken when it wrote the segment that was just found.
+    pub fn heed_announced(&mut self) {
+        let announced = self.ring.counters().reader.announced.load(Ordering::Acquire);
+        // It may be older than what is known.
+        if announced <= self.written {
+            self.placed = announced.max(self.placed);
+        }
+    }
+
+    /// Segments that the peer had taken when it was last asked.
     pub fn placed(&self) -> u64 {
         self.placed
     }
@@ -392,6 +400,13 @@ impl RingReader {
         }
     }
 
+    /// Has who finds the next segment of this side know what was taken.
+    pub fn announce(&self) {
+        if self.published != self.placed {
+            self.ring.counters().reader.announced.store(self.placed, Ordering::Relaxed);
+        }
+    }
+
     /// Gives back the room of what was taken, and counts it; whether there was anything.
     pub fn release(&mut self) -> bool {
         let any = self.published != self.placed;
@@ -430,5 +445,9 @@ impl RingReader {
         let line = &self.ring.counters().reader;
         line.head.store(head, Ordering::Release);
         line.placed.store(placed, Ordering::Release);
+    }
+    /// Writes this into the counter that the writer finds with a segment.
+    pub fn corrupt_announced(&self, announced: u64) {
+        self.ring.counters().reader.announced.store(announced, Ordering::Release);
     }
 }

@@ -293,6 +293,38 @@ fn who_sleeps_is_woken_by_acknowledgements_if_it_waits_for_them() {
 }
 
 #[test]
+fn what_was_taken_is_told_with_the_segment_that_answers_it() {
+    let (mut here, mut there) = pair();
+    let room = here.room_bytes(Requests);
+    for round in 1..=3 {
+        send(&mut here, Requests, b"asks");
+        assert!(there.front(Requests).is_some());
+        there.pop(Requests);
+        there.announce();
+        send(&mut there, Requests, b"answers");
+        assert!(
+            !here.has_acks(),
+            "that would make a peer that polls stop before it has the answer"
+        );
+        assert!(take(&mut here, Requests).is_some());
+        assert_eq!(here.placed(Requests), round);
+        there.release();
+        assert_eq!((here.placed(Requests), here.is_gone), (round, false));
+        assert!(!here.has_acks() && here.room_bytes(Requests) + 4096 > room);
+    }
+}
+
+#[test]
+fn nothing_is_taken_that_was_not_written() {
+    let (mut here, mut there) = pair();
+    send(&mut here, Requests, b"asks");
+    there.readers[0].corrupt_announced(7);
+    send(&mut there, Responses, b"answers");
+    assert!(take(&mut here, Responses).is_some());
+    assert_eq!(here.placed(Requests), 0);
+}
+
+#[test]
 fn acknowledgements_are_news_until_they_are_told() {
     let (mut here, mut there) = pair();
     send(&mut here, Requests, b"placed");
