@@ -101,44 +101,54 @@ pub trait SegmentLane {
     fn not_ready(&self) -> Option<NotReady>;
 }
 
-/// Segments of one flow that the peer has not placed.
+/// Segments of a message that are not complete.
+#[derive(Debug)]
+struct AwaitedRun {
+    run: SegmentRun,
+    /// Segments of the flow that the peer has placed when the first of these is complete.
+    placed: u64,
+    /// Each further one is complete when it is placed too; else all are with the first.
+    one_by_one: bool,
+}
+
+/// Segments of one flow that are not complete.
 #[derive(Default, Debug)]
 struct LaneFlight {
-    runs: VecDeque<SegmentRun>,
+    runs: VecDeque<AwaitedRun>,
     sent: u64,
-    acked: u64,
+    /// What the peer has placed when everything is complete.
+    awaited: u64,
 }
 
 impl LaneFlight {
-    fn note(&mut self, id: SegmentId) {
+    /// A segment was written, which is complete when it is placed, if it is `awaited`, or else when
+    /// all before it are. Gives whether it is complete already.
+    fn note(&mut self, id: SegmentId, awaited: bool) -> bool {
         self.sent += 1;
-        if !self.runs.back_mut().is_some_and(|run| run.append(id)) {
-            self.runs.push_back(SegmentRun::new(id));
+        if awaited {
+            self.awaited = self.sent;
+        } else if self.runs.is_empty() {
+            return true;
         }
+        let last = self.runs.back_mut().filter(|last| last.one_by_one == awaited);
+        if !last.is_some_and(|last| last.run.append(id)) {
+            let (run, placed) = (SegmentRun::new(id), self.awaited);
+            self.runs.push_back(AwaitedRun { run, placed, one_by_one: awaited });
+        }
+        false
     }
 
-    /// Whether a segment was complete as soon as it was written, which it can be if none before it
-    /// is not.
-    fn skip(&mut self) -> bool {
-        let is_first = self.sent == self.acked;
-        if is_first {
-            (self.sent, self.acked) = (self.sent + 1, self.acked + 1);
-        }
-        is_first
-    }
-
-    /// Has `source` hear of everything up to the segment `placed`.
+    /// Has `source` hear of everything that is complete with the segment `placed`.
     fn acknowledge(&mut self, placed: u64, source: &mut TxPort<'_>) {
-        let mut left = placed.min(self.sent).saturating_sub(self.acked);
-        self.acked += left;
-        while left > 0
-            && let Some(run) = self.runs.pop_front()
+        while let Some(front) = self.runs.front()
+            && front.placed <= placed
+            && let Some(AwaitedRun { run, placed: first, one_by_one }) = self.runs.pop_front()
         {
-            let (first, others) = run.split(left);
-            left -= first.count;
-            source.acked_run(first);
-            if let Some(others) = others {
-                self.runs.push_front(others);
+            let count = if one_by_one { (placed - first).saturating_add(1) } else { run.count };
+            let (complete, others) = run.split(count);
+            source.acked_run(complete);
+            if let Some(run) = others {
+                self.runs.push_front(AwaitedRun { run, placed: first + count, one_by_one });
             }
         }
     }
@@ -162,7 +172,7 @@ pub(crate) struct LaneArrivals {
 pub(crate) enum LaneCompletion {
     /// A Send when the memory has it, as an RNIC's is when TCP has it: it reaches the peer's process
     /// whatever becomes of this one. A Write when the peer has placed it, so that who learns from
-    /// the sender that it is complete finds it; or when the connection ends.
+    /// the sender that it is complete finds it; or when the connection ends. All in their order.
     Written,
     /// When the peer has placed it, as a channel adapter's is.
     Placed,
@@ -201,7 +211,7 @@ impl LaneTraffic {
 
     /// Whether the peer has yet to place something.
     pub fn is_in_flight(&self) -> bool {
-        self.flights.iter().any(|flight| flight.sent > flight.acked)
+        self.flights.iter().any(|flight| !flight.runs.is_empty())
     }
 
     /// Places what has arrived. `patient`: a message without a receive waits for one.
@@ -354,14 +364,12 @@ impl LaneTraffic {
         }
     }
 
-    /// Whether the segment that was just written has done its part already.
-    fn is_complete(&mut self, flow: LaneFlow) -> bool {
+    /// Whether the segment that was just written is complete only when it is placed.
+    fn awaits_placement(&self, flow: LaneFlow) -> bool {
         let is_tagged = self.segment.slab().first().is_some_and(|first| ddp::is_tagged(*first));
         // Of requests only Writes are.
         let is_write = flow == LaneFlow::Requests && is_tagged;
-        self.completion == LaneCompletion::Written
-            && !is_write
-            && self.flights[flow as usize].skip()
+        self.completion == LaneCompletion::Placed || is_write
     }
 
     /// The connection ends: what the memory has is complete where it need not be placed.
@@ -369,7 +377,7 @@ impl LaneTraffic {
         if self.completion == LaneCompletion::Written && !rdmap.is_dead() {
             let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
             for flight in &mut self.flights {
-                flight.acknowledge(flight.sent, &mut port);
+                flight.acknowledge(u64::MAX, &mut port);
             }
         }
     }
@@ -398,8 +406,12 @@ impl LaneTraffic {
                 self.segment.clear();
                 port.gather(id, &mut self.segment);
                 match lane.push(flow, &self.segment) {
-                    Pushed::Whole if self.is_complete(flow) => port.acked(id),
-                    Pushed::Whole => self.flights[flow as usize].note(id),
+                    Pushed::Whole => {
+                        let awaited = self.awaits_placement(flow);
+                        if self.flights[flow as usize].note(id, awaited) {
+                            port.acked(id);
+                        }
+                    }
                     // It had said that there is room.
                     Pushed::Full => return Sending::Failed,
                     Pushed::Gone => {

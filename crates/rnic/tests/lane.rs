@@ -275,8 +275,11 @@ fn a_write_of_an_rnic_is_complete_when_it_is_placed_and_its_send_when_it_is_writ
     let [a, b] = &mut ends;
     let (here, there) = (a.side.memory(64, ALL), b.side.memory(64, ALL));
     let write = SendOp::Write { to: there.addr(), stag: there.key };
+    // Of the two Sends the second has to wait for a receive.
+    if let Conn::Mpa(mpa) = &mut b.conn {
+        mpa.wait_for_recv_forever();
+    }
     b.side.recv(10, &[there.sge(0, 8)]);
-    b.side.recv(11, &[there.sge(0, 8)]);
     a.side.send(1, SendOp::Send, &[here.sge(0, 8)]);
     a.step();
     assert_eq!(a.side.statuses(), [(1, SUCCESS)]);
