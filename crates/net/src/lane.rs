@@ -14,9 +14,9 @@
 //! awake.
 //!
 //! Order of calls: when [`ShmLane::has_news`] says so or the bell is readable,
-//! [`ShmLane::heed_bell`] and then those of [`SegmentLane`]. Who stops polling calls [`ShmLane::sleep`] before it waits for
-//! [`ShmLane::bell`] to become readable, and again after each bell; and [`ShmLane::wake`] when it
-//! polls again.
+//! [`ShmLane::heed_bell`] and then those of [`SegmentLane`]. Who stops polling calls
+//! [`ShmLane::sleep`] before it waits for [`ShmLane::bell`] to become readable, and again after
+//! each bell; and [`ShmLane::wake`] when it polls again.
 
 mod memory;
 mod page;

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use weft_rdmap::{RdmapStream, RxPort, StreamFault, TxPort};
 use weft_shuttle::reply_habit::ReplyHabit;
 use weft_verbs::Qp;
+use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::ddp::{self, TAGGED_LEN};
 use weft_wire::ids::Msn;
 use weft_wire::llp::{Gather, Placed, SegmentId, SegmentRun, UlpduSink, UlpduSource};
@@ -34,6 +35,16 @@ const RELEASE_AFTER_BYTES: usize = 32 << 10;
 /// Bytes and segments in one go, so that no caller works for others without end.
 const TURN_BYTES: usize = 1 << 20;
 const TURN_SEGMENTS: usize = 512;
+
+/// Who does what below the verbs for queue pairs that go by a lane.
+pub fn lane_capabilities() -> Capabilities {
+    Capabilities::of_layer("shared memory on one host")
+        .with(Component::Demultiplexing, By::Layer("memory of its own for each connection"))
+        .with(Component::Segmentation, By::Layer("segments of 32 KiB, without frames"))
+        .with(Component::Buffering, By::Layer("two rings each way, from which the peer places"))
+        .with(Component::FlowControl, By::Layer("room in a ring; messages wait for a receive"))
+        .with(Component::Ordering, By::Layer("a ring keeps it"))
+}
 
 /// One of the two flows that a lane has each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,9 +181,10 @@ pub(crate) struct LaneArrivals {
 /// When a request that has no response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneCompletion {
-    /// A Send when the memory has it, as an RNIC's is when TCP has it: it reaches the peer's process
-    /// whatever becomes of this one. A Write when the peer has placed it, so that who learns from
-    /// the sender that it is complete finds it; or when the connection ends. All in their order.
+    /// A Send when the memory has it, as an RNIC's is when TCP has it: it reaches the peer's
+    /// process whatever becomes of this one. A Write when the peer has placed it, so that who
+    /// learns from the sender that it is complete finds it; or when the connection ends. All in
+    /// their order.
     Written,
     /// When the peer has placed it, as a channel adapter's is.
     Placed,
@@ -200,8 +212,13 @@ impl LaneTraffic {
     pub fn new(completion: LaneCompletion) -> Self {
         let (flights, segment) = <([LaneFlight; 2], Gather)>::default();
         let (placed, taken, ack_due_ns) = (0, [0; 2], None);
-        let (replies, has_sent) = (ReplyHabit::new(), false);
+        let (replies, has_sent) = (ReplyHabit::default(), false);
         Self { completion, flights, placed, taken, replies, ack_due_ns, has_sent, segment }
+    }
+
+    /// Segments of responses written since the lane began.
+    pub fn responses(&self) -> u64 {
+        self.flights[LaneFlow::Responses as usize].sent
     }
 
     /// When [`LaneTraffic::receive`] is due, to acknowledge what no answer has acknowledged.

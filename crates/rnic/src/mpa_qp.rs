@@ -9,7 +9,7 @@ use weft_wire::capability::Capabilities;
 
 use crate::batch::{Batch, OutgoingFrames, Written};
 use crate::conn::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
-use crate::lane::{LaneCompletion, LaneTraffic, SegmentLane};
+use crate::lane::{LaneCompletion, LaneTraffic, SegmentLane, lane_capabilities};
 
 /// Batches written in one call at most, so that no caller works for others without end.
 const ROUNDS_MAX: usize = 8;
@@ -178,6 +178,11 @@ impl MpaQp {
         Sending::More
     }
 
+    /// Segments of responses written to a lane.
+    pub fn responses_to_lane(&self) -> u64 {
+        self.lane.as_ref().map_or(0, LaneTraffic::responses)
+    }
+
     /// Acknowledges what was placed of `lane`, which is about to end.
     pub fn acknowledge_to(&mut self, lane: &mut dyn SegmentLane) {
         if let Some(traffic) = &mut self.lane {
@@ -219,7 +224,10 @@ impl MpaQp {
 
     /// Who does what below the verbs on this connection.
     pub fn capabilities(&self) -> Capabilities {
-        self.mpa.capabilities()
+        match self.lane {
+            Some(_) => lane_capabilities(),
+            None => self.mpa.capabilities(),
+        }
     }
 
     /// Counters.

@@ -17,7 +17,7 @@ use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::batch::{Batch, DatagramBurst, Written};
 use crate::conn::{ConnEvent, Established, Sending, WhenClosed};
-use crate::lane::{LaneCompletion, LaneTraffic, NotReady, SegmentLane};
+use crate::lane::{LaneCompletion, LaneTraffic, NotReady, SegmentLane, lane_capabilities};
 use crate::rnr::{RetryLimits, RetryTimers};
 use crate::shuttle_ports::QpPorts;
 
@@ -199,6 +199,11 @@ impl ShuttleQp {
         Sending::More
     }
 
+    /// Segments of responses written to a lane.
+    pub fn responses_to_lane(&self) -> u64 {
+        self.lane.as_ref().map_or(0, LaneTraffic::responses)
+    }
+
     /// Acknowledges what was placed of `lane`, which is about to end.
     pub fn acknowledge_to(&mut self, lane: &mut dyn SegmentLane) {
         if let Some(traffic) = &mut self.lane {
@@ -233,7 +238,10 @@ impl ShuttleQp {
 
     /// Who does what below the verbs on this connection.
     pub fn capabilities(&self) -> Capabilities {
-        self.connection.capabilities()
+        match self.lane {
+            Some(_) => lane_capabilities(),
+            None => self.connection.capabilities(),
+        }
     }
 
     /// Counters.

@@ -54,7 +54,7 @@ impl Arrivals {
             largest_at_ns: 0,
             due_ns: None,
             sent_ns: None,
-            replies: ReplyHabit::new(),
+            replies: ReplyHabit::default(),
             turn: None,
             told: None,
             news: None,

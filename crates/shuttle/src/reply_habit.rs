@@ -6,7 +6,7 @@
 
 /// Longest wait for an answer, 250 µs: a thread that sleeps is woken, reads and answers in less,
 /// and the peer's probe timeout allows for more.
-const REPLY_WAIT_NS: u64 = 250_000;
+pub const REPLY_WAIT_NS: u64 = 250_000;
 /// Answers in a row before an acknowledgement waits for the next.
 const ROW_MIN: u16 = 4;
 /// The most, which bounds what applications lose that answer and then do not.
@@ -24,12 +24,14 @@ pub struct ReplyHabit {
     needed: u16,
 }
 
-impl ReplyHabit {
+impl Default for ReplyHabit {
     /// No answer was seen.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { asked_ns: None, row: 0, needed: ROW_MIN }
     }
+}
 
+impl ReplyHabit {
     /// The peer wants to be acknowledged at once; returns when it is due.
     pub fn handle_asked(&mut self, now_ns: u64) -> u64 {
         if self.asked_ns.take_if(|at_ns| *at_ns + REPLY_WAIT_NS < now_ns).is_some() {
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn only_who_answers_soon_is_waited_for() {
-        let (mut habit, mut now_ns) = (ReplyHabit::new(), 0);
+        let (mut habit, mut now_ns) = (ReplyHabit::default(), 0);
         assert_eq!(answered(&mut habit, &mut now_ns, ROW_MIN, 20_000), 0);
         assert_eq!(answered(&mut habit, &mut now_ns, 1, 20_000), REPLY_WAIT_NS);
         assert_eq!(answered(&mut habit, &mut now_ns, 1, 2 * REPLY_WAIT_NS), REPLY_WAIT_NS);
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn one_request_after_the_other_waits_no_longer_than_the_first() {
-        let (mut habit, mut now_ns) = (ReplyHabit::new(), 0);
+        let (mut habit, mut now_ns) = (ReplyHabit::default(), 0);
         answered(&mut habit, &mut now_ns, ROW_MIN, 20_000);
         now_ns += 1_000_000;
         let due_ns = habit.handle_asked(now_ns);
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn waits_in_vain_become_rare_and_are_forgiven() {
-        let (mut habit, mut now_ns, mut in_vain) = (ReplyHabit::new(), 0, 0);
+        let (mut habit, mut now_ns, mut in_vain) = (ReplyHabit::default(), 0, 0);
         for _ in 0..100_000 {
             now_ns += 1_000_000;
             let due_ns = habit.handle_asked(now_ns);

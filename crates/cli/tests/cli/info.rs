@@ -21,6 +21,11 @@ fn it_is_so_as_the_environment_says() {
     assert!(line(&usual, "weft_iw0", "markers").contains("nobody"));
     assert!(line(&usual, "weft0, Shuttle", "encryption").contains("nobody"));
     assert!(line(&usual, "weft0, Shuttle", "crc").contains("CRC32C"));
+    for device in ["weft0", "weft_iw0"] {
+        let lane = format!("{device}, shared memory");
+        assert!(line(&usual, &lane, "crc").contains("nobody"));
+        assert!(!info(&[("WEFT_LANE", "off")]).contains(&lane));
+    }
     let off = info(&[("WEFT_CRC", "off"), ("WEFT_MARKERS", "on")]);
     assert!(line(&off, "weft_iw0", "crc").contains("nobody"));
     assert!(line(&off, "weft_iw0", "markers").contains("layer"));

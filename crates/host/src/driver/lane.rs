@@ -24,9 +24,59 @@ const BULK_LOOKS: u32 = 2000;
 /// Times in a row that it does so, after which other connections have their turn.
 const BULK_TURNS: u32 = 32;
 
+/// Looks of the reactor for the next Read after it has answered one, some 5 us in all.
+const READ_LOOKS: u32 = 500;
+
+/// Whether a peer's Reads follow each other so closely that it pays to look for the next one before
+/// sleeping. Each wrong guess costs the looks, so it takes several right ones.
+#[derive(Debug)]
+struct ReadHabit {
+    /// Answers that were seen.
+    responses: u64,
+    /// Right guesses against wrong ones.
+    credit: u16,
+    /// Answers without a guess.
+    unguessed: u16,
+}
+
+impl ReadHabit {
+    const CREDIT_MAX: u16 = 64;
+    /// What a right guess gains, and what a wrong one costs.
+    const RIGHT: u16 = 4;
+    const WRONG: u16 = 8;
+    /// Without credit one in so many answers is followed by a guess.
+    const TRY_AFTER: u16 = 64;
+
+    fn new() -> Self {
+        Self { responses: 0, credit: Self::WRONG, unguessed: 0 }
+    }
+
+    /// Whether to look for the next Read, now that there were so many `responses`.
+    fn guesses(&mut self, responses: u64) -> bool {
+        if std::mem::replace(&mut self.responses, responses) == responses {
+            return false;
+        }
+        self.unguessed += 1;
+        let guesses = self.credit >= Self::WRONG || self.unguessed >= Self::TRY_AFTER;
+        if guesses {
+            self.unguessed = 0;
+        }
+        guesses
+    }
+
+    /// A guess was right or wrong.
+    fn note(&mut self, is_right: bool) {
+        self.credit = match is_right {
+            true => (self.credit + Self::RIGHT).min(Self::CREDIT_MAX),
+            false => self.credit.saturating_sub(Self::WRONG),
+        };
+    }
+}
+
 /// What a connection does with its lane, whatever else it has.
 pub(super) struct LaneLink {
     lane: Box<ShmLane>,
+    reads: ReadHabit,
     /// More could be sent at once, after others had their turn.
     has_more: bool,
     /// There was no room for something.
@@ -35,7 +85,7 @@ pub(super) struct LaneLink {
 
 impl LaneLink {
     pub fn new(lane: Box<ShmLane>) -> Self {
-        Self { lane, has_more: false, is_full: false }
+        Self { lane, reads: ReadHabit::new(), has_more: false, is_full: false }
     }
 
     /// What becomes readable for a side that sleeps.
@@ -60,7 +110,7 @@ impl LaneLink {
             let before = octets_in(core);
             any |= self.receive_once(core, now);
             let is_bulk = octets_in(core) - before >= BULK_BYTES;
-            if core.schedule.leased || !is_bulk || !self.await_more() {
+            if core.schedule.leased || !is_bulk || !self.await_more(BULK_LOOKS) {
                 break;
             }
         }
@@ -68,8 +118,8 @@ impl LaneLink {
     }
 
     /// Waits a moment for the peer, which is at work; whether it has done something.
-    fn await_more(&mut self) -> bool {
-        (0..BULK_LOOKS).any(|_| {
+    fn await_more(&mut self, looks: u32) -> bool {
+        (0..looks).any(|_| {
             std::hint::spin_loop();
             self.lane.has_arrivals() || self.lane.has_acks()
         })
@@ -116,7 +166,7 @@ impl LaneLink {
                 return false;
             }
             let waits = self.is_full && is_bulk && !core.schedule.leased;
-            if !waits || !self.await_more() {
+            if !waits || !self.await_more(BULK_LOOKS) {
                 break;
             }
         }
@@ -130,10 +180,25 @@ impl LaneLink {
             self.lane.wake();
             return self.has_more;
         }
+        if self.await_read(core) {
+            return true;
+        }
         // Who only polls finds the acknowledgements itself: the peer rings for who may sleep.
         let may_sleep = core.qp.send_cq().has_channel();
         let in_flight = may_sleep && core.conn.as_ref().is_some_and(Conn::is_in_flight);
         self.lane.sleep(in_flight || self.is_full) || self.has_more
+    }
+
+    /// Looks for the next Read of a peer whose last one was just answered, if that is likely to
+    /// come: to sleep and to be woken takes longer. Whether something is there.
+    fn await_read(&mut self, core: &Core) -> bool {
+        let responses = core.conn.as_ref().map_or(0, Conn::responses_to_lane);
+        if !self.reads.guesses(responses) {
+            return false;
+        }
+        let is_right = self.await_more(READ_LOOKS);
+        self.reads.note(is_right);
+        is_right
     }
 
     /// Waits up to a millisecond for the peer.
@@ -323,5 +388,29 @@ impl Transport for LaneSocket {
             }
             self.link.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reads_that_follow_each_other_closely_are_looked_for() {
+        let (mut habit, mut guesses) = (ReadHabit::new(), 0);
+        assert!(!habit.guesses(0), "nothing was answered");
+        for response in 1..=6400 {
+            if habit.guesses(response) {
+                habit.note(false);
+                guesses += 1;
+            }
+        }
+        assert!(guesses <= 101, "{guesses}");
+        for response in 6401..=7200 {
+            if habit.guesses(response) {
+                habit.note(true);
+            }
+        }
+        assert!(habit.guesses(7201) && !habit.guesses(7201), "one guess for each answer");
     }
 }

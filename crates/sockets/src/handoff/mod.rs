@@ -264,7 +264,7 @@ impl Pollable for HandoffClient {
 }
 
 fn name(socket: Inode) -> Vec<u8> {
-    format!("weft-sockets/desk/{}", socket.number()).into_bytes()
+    format!("weft-sockets/handoff/{}", socket.number()).into_bytes()
 }
 
 /// The peer of `stream`, if that is a connection of the listener at `port`. Its two addresses prove

@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 	if (geteuid() == 0)
 		CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
 	name.sun_family = AF_UNIX;
-	int octets = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "weft-sockets/desk/%s",
+	int octets = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "weft-sockets/handoff/%s",
 			      argv[1]);
 	name_len = offsetof(struct sockaddr_un, sun_path) + 1 + octets;
 	for (int i = 0; i < count; i++) {
