@@ -49,6 +49,8 @@ fn the_adapter_passes_the_tests_of_rdma_cm() {
     }
 }
 
+/// Who is told that a Write is complete looks for it at once, which RFC 5040 does not promise: over
+/// TCP it may be on its way still. The lane of one host places it before.
 #[test]
 fn the_rnic_passes_those_that_are_for_rnics() {
     let Some(said) = tests_of_rdmacm(IWARP, "weft_iw0") else { return };
