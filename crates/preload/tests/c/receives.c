@@ -203,8 +203,8 @@ static void a_killed_peer_is_missed(void)
 	CHECK(ask(other, 'r') == 'y');
 	post_send(qp);
 	CHECK(completed() == IBV_WC_SUCCESS);
-	CHECK(!kill(child, SIGKILL) && waitpid(child, &status, 0) == child);
 	double begun = now();
+	CHECK(!kill(child, SIGKILL) && waitpid(child, &status, 0) == child);
 	post_send(qp);
 	CHECK(completed() == IBV_WC_RETRY_EXC_ERR);
 	double took = now() - begun;
