@@ -9,7 +9,8 @@
 //! stays in the memory, which holds the sender back when it is full.
 //!
 //! Order of calls: [`SegmentLane::publish`] after any [`SegmentLane::push`], and
-//! [`SegmentLane::release`] after any [`SegmentLane::pop`].
+//! [`SegmentLane::release`] after any [`SegmentLane::pop`]. Where an answer is to carry the
+//! acknowledgement, [`SegmentLane::announce`] comes before its publish, and the release after it.
 
 use std::collections::VecDeque;
 
@@ -202,8 +203,6 @@ pub(crate) struct LaneTraffic {
     replies: ReplyHabit,
     /// What was placed is not acknowledged: an answer is about to do that. Until when it may.
     ack_due_ns: Option<u64>,
-    /// Something was written since the habit of answering was told.
-    has_sent: bool,
     segment: Gather,
 }
 
@@ -212,8 +211,13 @@ impl LaneTraffic {
     pub fn new(completion: LaneCompletion) -> Self {
         let (flights, segment) = <([LaneFlight; 2], Gather)>::default();
         let (placed, taken, ack_due_ns) = (0, [0; 2], None);
-        let (replies, has_sent) = (ReplyHabit::default(), false);
-        Self { completion, flights, placed, taken, replies, ack_due_ns, has_sent, segment }
+        let replies = ReplyHabit::default();
+        Self { completion, flights, placed, taken, replies, ack_due_ns, segment }
+    }
+
+    /// Segments written since the lane began.
+    fn sent(&self) -> u64 {
+        self.flights.iter().map(|flight| flight.sent).sum()
     }
 
     /// Segments of responses written since the lane began.
@@ -226,7 +230,7 @@ impl LaneTraffic {
         self.ack_due_ns
     }
 
-    /// Whether the peer has yet to place something.
+    /// Whether something is complete only when the peer has placed more.
     pub fn is_in_flight(&self) -> bool {
         self.flights.iter().any(|flight| !flight.runs.is_empty())
     }
@@ -368,9 +372,10 @@ impl LaneTraffic {
             if self.ack_due_ns.is_some() {
                 lane.announce();
             }
+            let before = self.sent();
             let outcome = self.transmit_batch(rdmap, qp, lane);
             lane.publish();
-            if std::mem::take(&mut self.has_sent) {
+            if self.sent() != before {
                 self.replies.handle_data(now_ns);
                 self.acknowledge_now(lane);
             }
@@ -438,7 +443,6 @@ impl LaneTraffic {
                     }
                 }
                 sent += self.segment.len();
-                self.has_sent = true;
             }
             if sent == 0 {
                 return if full { Sending::Blocked } else { Sending::Done };

@@ -153,11 +153,10 @@ impl ShuttleQp {
         }
     }
 
-    /// The other end of the lane was closed without a Close: the peer has gone, and is missed as
-    /// one on a network is. It is asked whether it is there.
+    /// The other end of the lane was closed without a Close: from now on the peer counts as silent,
+    /// as one on a network does. The owner asks whether it is there.
     pub fn handle_lane_lost(&mut self, now_ns: u64) {
         self.lane_lost_ns.get_or_insert(now_ns);
-        self.connection.ask();
     }
 
     /// Goes on over shared memory, before anything was sent.

@@ -49,8 +49,9 @@ fn the_adapter_passes_the_tests_of_rdma_cm() {
     }
 }
 
-/// Who is told that a Write is complete looks for it at once, which RFC 5040 does not promise: over
-/// TCP it may be on its way still. The lane of one host places it before.
+/// The test of Writes looks at the target's memory once the initiator's Write is complete. RFC 5040
+/// does not promise the bytes to be there: over TCP they may be on their way. By shared memory a
+/// Write is complete when it is placed.
 #[test]
 fn the_rnic_passes_those_that_are_for_rnics() {
     let Some(said) = tests_of_rdmacm(IWARP, "weft_iw0") else { return };

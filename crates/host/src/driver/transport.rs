@@ -44,7 +44,7 @@ pub(super) struct Step {
     pub work: u8,
     /// When it began.
     pub now: Instant,
-    /// The socket may be readable without anything else that says so.
+    /// The reactor has reported the socket as readable, or may have.
     pub is_readable: bool,
     /// Something that the connection has waited for is due.
     pub due: bool,
