@@ -3,6 +3,7 @@
 //! Invariant: the child of a fork begins with none; its parent goes on to serve those that it had.
 //! This file has the only static of the crate, and only hooks and their direct callees use it.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -114,7 +115,8 @@ impl Registry {
         // What stdio still buffers would be written after the sockets are closed.
         // SAFETY: null means every stream.
         unsafe { libc::fflush(std::ptr::null_mut()) };
-        sockets.into_iter().flat_map(sys::find).for_each(sys::close);
+        let fds: Vec<RawFd> = sockets.into_iter().flat_map(sys::find).collect();
+        sys::close_sockets(&fds);
         let until = clock::now() + LINGER_LIMIT;
         while clock::now() < until {
             let open: Vec<Arc<SdpConn>> = conns.all();

@@ -341,6 +341,22 @@ pub fn close(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
+/// Closes the sockets behind these descriptors of the application. The descriptors stay open, on
+/// `/dev/null`: another thread may be about to use one, or to close it, and its number must not
+/// become that of another file.
+pub fn close_sockets(fds: &[RawFd]) {
+    let nothing = std::fs::File::open("/dev/null");
+    for fd in fds {
+        match &nothing {
+            Ok(nothing) => {
+                // SAFETY: plain arguments.
+                unsafe { libc::dup3(nothing.as_raw_fd(), *fd, libc::O_CLOEXEC) };
+            }
+            Err(_) => close(*fd),
+        }
+    }
+}
+
 /// Sleeps for `time`, or until a signal.
 pub fn pause(time: Duration) {
     // No descriptor, so that only time or a signal ends it.
@@ -525,5 +541,15 @@ mod tests {
         assert!(!is_listener("  sl  local_address rem_address   st", 8080));
         let first = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(is_only_listener(first.local_addr().unwrap().port()));
+    }
+    #[test]
+    fn the_descriptors_of_closed_sockets_stay_open() {
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let socket = inode(here.as_raw_fd()).unwrap();
+        close_sockets(&find(socket));
+        assert_eq!(std::io::Read::read(&mut &there, &mut [0]).unwrap(), 0, "it is closed");
+        assert!(find(socket).is_empty());
+        // Panics on a descriptor that is closed already.
+        drop(here);
     }
 }

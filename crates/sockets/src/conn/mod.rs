@@ -239,7 +239,9 @@ impl SdpConn {
         let source = self.fd_source(ConnPart::App);
         let (theirs, app) = AppSocket::pair(&inner.ends, at.unwrap_or(-1), source).ok()?;
         sys::set_room(theirs.as_raw_fd());
-        self.table.add_app_socket(app.other(), self.me.upgrade()?);
+        if at.is_some() {
+            self.table.add_app_socket(app.other(), self.me.upgrade()?);
+        }
         inner.app = Some(app);
         let source = self.fd_source(ConnPart::Shadow);
         inner.shadow = Some(WatchedFd::new(shadow, Interest::READ, source));

@@ -20,7 +20,8 @@ pub struct ConnTable {
     /// Connects that were given up.
     pub abandoned: AbandonedConnects,
     by_id: Mutex<HashMap<u64, Arc<SdpConn>>>,
-    /// By the socket that the application has.
+    /// By the socket that the application has. One that was handed to another process is not here:
+    /// its descriptor in this process is the library's own.
     by_socket: Mutex<HashMap<Inode, Arc<SdpConn>>>,
     has_app_sockets: AtomicBool,
 }
