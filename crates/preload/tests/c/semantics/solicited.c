@@ -1,5 +1,9 @@
-/* Who waits for solicited completions only is not told of others, but of errors. */
+/* Who waits for solicited completions only is not told of others, but of errors. An event may come
+ * after its completion was polled, so those that must come are waited for, and those that must not
+ * are looked for once more at the end. */
 #include "pair.h"
+
+#include <poll.h>
 
 static struct ibv_comp_channel *channel;
 
@@ -15,6 +19,13 @@ static int told(void)
 	CHECK(cq == b.cq);
 	ibv_ack_cq_events(cq, 1);
 	return 1;
+}
+
+/* Waits for the event that must come. */
+static void hears(void)
+{
+	struct pollfd waits = { .fd = channel->fd, .events = POLLIN };
+	CHECK(poll(&waits, 1, -1) == 1 && told());
 }
 
 static void message(int flags)
@@ -40,7 +51,7 @@ int main(int argc, char **argv)
 	message(0);
 	CHECK(!told());
 	message(IBV_SEND_SOLICITED);
-	CHECK(told());
+	hears();
 	message(IBV_SEND_SOLICITED);
 	CHECK(!told());
 
@@ -48,8 +59,9 @@ int main(int argc, char **argv)
 	receive(b, 3, 0, 8);
 	CHECK(modify(b.qp, IBV_QPS_ERR) == 0);
 	ends(b, 3, IBV_WC_WR_FLUSH_ERR);
-	CHECK(told());
+	hears();
 	part();
+	CHECK(!told());
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
 	return finish();
 }
