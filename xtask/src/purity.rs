@@ -15,7 +15,17 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
     ("degen", &["src/tun.rs"]),
     ("guard", &["src/"]),
     ("verbs", &["src/mr/place.rs"]),
-    ("os", &["src/sys.rs", "src/next.rs", "src/options.rs", "src/semaphore.rs", "src/thread.rs"]),
+    (
+        "os",
+        &[
+            "src/mark.rs",
+            "src/next.rs",
+            "src/options.rs",
+            "src/semaphore.rs",
+            "src/sys.rs",
+            "src/thread.rs",
+        ],
+    ),
     ("net", &["src/tcp.rs", "src/udp.rs", "src/udp/", "src/socket.rs", "src/lane/"]),
     ("memory", &["src/"]),
     ("verbs-abi", &["src/"]),

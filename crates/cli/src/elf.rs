@@ -25,6 +25,8 @@ pub struct Elf {
     pub needed: Vec<Vec<u8>>,
     /// Whether it was built by Go.
     pub go: bool,
+    /// Which of Weft's libraries it is, by its mark: one of [`MARKS`].
+    pub mark: Option<&'static str>,
 }
 
 /// Kind of a file.
@@ -38,6 +40,8 @@ pub enum BinaryKind {
     NotElf,
 }
 
+/// The sections by which Weft's libraries are known: with the verbs devices, and for sockets.
+pub const MARKS: [&str; 2] = [".note.weft.verbs", ".note.weft.sockets"];
 /// The section that every Go program has, stripped or not.
 const GO_SECTION: &[u8] = b".go.buildinfo";
 
@@ -78,6 +82,9 @@ fn parse(data: Data<'_>) -> Result<BinaryKind> {
         needed: needed(segments, data)?,
         // Sections are for tools: a program runs without them, and with damaged ones.
         go: has_section(header, data, GO_SECTION).unwrap_or(false),
+        mark: MARKS
+            .into_iter()
+            .find(|mark| has_section(header, data, mark.as_bytes()).unwrap_or(false)),
     }))
 }
 

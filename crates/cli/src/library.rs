@@ -15,7 +15,7 @@ pub const SOCKETS: &str = "libweft_sockets.so";
 /// where a build or an installation puts it, seen from the directory of `weft` itself.
 ///
 /// # Errors
-/// There is none, or it is not a library of this machine.
+/// There is none, it is not a library of this machine, or what was given is another library.
 pub fn find(name: &str, given: Option<&Path>, own_dir: &Path) -> Result<PathBuf> {
     let found = match given {
         Some(path) => path.to_path_buf(),
@@ -23,10 +23,16 @@ pub fn find(name: &str, given: Option<&Path>, own_dir: &Path) -> Result<PathBuf>
     };
     let path = found.canonicalize().with_context(|| format!("{}", found.display()))?;
     match elf::read(&path).with_context(|| format!("{}", path.display()))? {
-        BinaryKind::Native(_) => Ok(path),
+        BinaryKind::Native(elf) if given.is_none() || elf.mark == Some(mark_of(name)) => Ok(path),
+        BinaryKind::Native(_) => bail!("{} is not Weft's {name}", path.display()),
         BinaryKind::Foreign => bail!("{} is not for this machine", path.display()),
         BinaryKind::NotElf => bail!("{} is not a shared library", path.display()),
     }
+}
+
+/// The mark of the library of this name.
+fn mark_of(name: &str) -> &'static str {
+    elf::MARKS[usize::from(name == SOCKETS)]
 }
 
 fn search(name: &str, own_dir: &Path) -> Result<PathBuf> {
@@ -80,5 +86,8 @@ mod tests {
         let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let error = find(VERBS, Some(&text), Path::new("/")).unwrap_err();
         assert!(error.to_string().contains("not a shared library"));
+        let other = std::env::current_exe().unwrap();
+        let error = find(VERBS, Some(&other), Path::new("/")).unwrap_err().to_string();
+        assert!(error.contains("is not Weft's libweft.so"), "{error}");
     }
 }

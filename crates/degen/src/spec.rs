@@ -83,14 +83,14 @@ pub enum Which {
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
     /// What stands after the `=` is wrong.
-    #[error("{key}={value}: {source}")]
+    #[error("{key}={value}: {wrong}")]
     Value {
         /// The key.
         key: String,
         /// The value.
         value: String,
         /// What is wrong with it.
-        source: Malformed,
+        wrong: Malformed,
     },
     /// There is no such setting.
     #[error("`{0}` is no setting; there are {names}", names = names())]
@@ -193,7 +193,7 @@ impl PathSpec {
         if !SETTINGS.iter().any(|(name, ..)| *name == key) {
             return Err(SpecError::Key(key.to_owned()));
         }
-        let wrong = |source| SpecError::Value { key: key.into(), value: value.into(), source };
+        let wrong = |wrong| SpecError::Value { key: key.into(), value: value.into(), wrong };
         if ["mtu", "seed", "rtt"].contains(&key) {
             if which != Which::Both {
                 return Err(SpecError::WholePath(key.to_owned()));

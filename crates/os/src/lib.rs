@@ -17,6 +17,7 @@
 
 pub mod clock;
 pub mod fds;
+pub mod mark;
 pub mod next;
 pub mod options;
 pub mod random;

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -15,10 +15,12 @@ use crate::report::ClientReport;
 use crate::run::{SILENT_MAX, TestSide, prepare, run};
 use crate::server::address;
 use crate::test::Test;
-use crate::verbs::Cm;
+use crate::verbs::{Cm, check_device};
 
-/// How long the server may take to get ready.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// How long the server may take to answer: it waits 2 s for another client to leave.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long all streams may take to be connected.
+const CONNECTED_LIMIT: Duration = Duration::from_secs(40);
 /// The status of a process that Ctrl-C has ended.
 const INTERRUPTED: i32 = 130;
 
@@ -61,6 +63,7 @@ pub fn measure(options: &ClientOptions) -> Result<ClientOutcome> {
 
 fn measure_into(options: &ClientOptions, report: &mut ClientReport) -> Result<ClientOutcome> {
     options.tests.iter().try_for_each(Test::check)?;
+    options.device.as_deref().map_or(Ok(()), check_device)?;
     let (host, port) = (&options.host, options.port);
     let stream = TcpStream::connect((host.as_str(), port)).with_context(|| {
         format!("no `weft perf server` can be reached at {host}, port {port} of TCP")
@@ -128,7 +131,11 @@ fn meet(
     cm: &Cm,
 ) -> Result<Meeting> {
     control.say(&ControlMessage::Test { test: test.clone() })?;
-    let (port, token) = match control.expect(PATIENCE)? {
+    let answer = control.hear(Instant::now() + ANSWER_LIMIT)?.with_context(|| {
+        let (host, port) = (&options.host, options.port);
+        format!("{host}, port {port} of TCP, is open but silent: no `weft perf server` is there")
+    })?;
+    let (port, token) = match answer {
         ControlMessage::Ready { port, token } => (port, parse_token(&token)?),
         other => bail!("the other side said {other:?} instead of that it is ready"),
     };
@@ -141,7 +148,7 @@ fn meet(
     if meet.announced {
         return Ok(meeting);
     }
-    match control.expect(PATIENCE)? {
+    match control.expect(CONNECTED_LIMIT)? {
         ControlMessage::Connected => Ok(meeting),
         other => bail!("the other side said {other:?} instead of that all is connected"),
     }

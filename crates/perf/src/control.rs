@@ -110,7 +110,8 @@ impl ControlMessage {
     /// It is none of ours.
     pub fn parse(line: &[u8]) -> Result<Self> {
         ensure!(line.len() <= LINE_MAX, "a line of more than {LINE_MAX} bytes");
-        serde_json::from_slice(line).context("a line that weft perf does not say")
+        serde_json::from_slice(line)
+            .context("the other side is no `weft perf`: it says what that does not")
     }
 
     /// As a line, with its end.

@@ -14,7 +14,7 @@ use crate::meeting::{Meet, StreamToken};
 use crate::report;
 use crate::run::{TestSide, prepare, run};
 use crate::test::Test;
-use crate::verbs::{Cm, OwnedCmId};
+use crate::verbs::{Cm, OwnedCmId, check_device};
 
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,6 +43,7 @@ pub struct ServerOptions {
 pub fn serve(options: &ServerOptions) -> Result<()> {
     // Without rdma-cm there is nothing to wait for.
     Cm::new()?;
+    options.device.as_deref().map_or(Ok(()), check_device)?;
     let listener = listen(options.port)?;
     println!("weft perf: listening on port {}", listener.local_addr()?.port());
     let seat = Arc::new(ClientSlot::default());

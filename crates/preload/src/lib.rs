@@ -27,6 +27,8 @@
 #[global_allocator]
 static MEMORY: weft_memory::ReserveAllocator = weft_memory::ReserveAllocator;
 
+weft_os::mark_library!(".note.weft.verbs");
+
 mod asked;
 mod cma;
 mod dl;

@@ -68,3 +68,5 @@ mod watches;
 /// Serves from a reserve what the C library refuses, so that no allocation ends an application.
 #[global_allocator]
 static MEMORY: weft_memory::ReserveAllocator = weft_memory::ReserveAllocator;
+
+weft_os::mark_library!(".note.weft.sockets");

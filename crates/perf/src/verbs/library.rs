@@ -44,6 +44,9 @@ macro_rules! functions {
 
 functions! {
     [ibverbs = c"libibverbs.so.1", rdmacm = c"librdmacm.so.1"]
+    ibverbs ibv_get_device_list(*mut c_int) -> *mut *mut ibv_device;
+    ibverbs ibv_free_device_list(*mut *mut ibv_device);
+    ibverbs ibv_get_device_name(*mut ibv_device) -> *const c_char;
     ibverbs ibv_query_device(*mut ibv_context, *mut ibv_device_attr) -> c_int;
     ibverbs ibv_alloc_pd(*mut ibv_context) -> *mut ibv_pd;
     ibverbs ibv_dealloc_pd(*mut ibv_pd) -> c_int;

@@ -7,12 +7,14 @@
 #![allow(unsafe_code)]
 
 mod cm;
+mod devices;
 mod domain;
 mod library;
 mod queue_pair;
 mod region;
 
 pub use cm::{Cm, Happened, OwnedCmId, ReadDepth};
+pub use devices::check_device;
 pub use domain::VerbsDomain;
 pub use queue_pair::{Act, PerfQueuePair, Remote, Sizes};
 pub use region::PerfRegion;

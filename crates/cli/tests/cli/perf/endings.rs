@@ -1,7 +1,9 @@
 //! How a client ends when it does not measure to the end, or not at all.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use serde_json::Value;
 
@@ -101,4 +103,37 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(server.run("--bogus").status.code(), Some(125));
     // Without a transport of its own the client takes what the server has.
     assert_eq!(server.json("-n 10")["runs"][0]["device"], "weft_iw0");
+}
+
+/// Calls a client at `port`, which must fail; gives what it said.
+fn fails_at(port: u16, line: &str) -> String {
+    let mut client = weft();
+    client.args(["perf", "127.0.0.1", "-p", &port.to_string()]).args(line.split_whitespace());
+    let output = client.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+#[test]
+fn what_is_no_server_is_told_from_one() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let said = fails_at(silent.local_addr().unwrap().port(), "");
+    assert!(said.contains("is open but silent"), "{said}");
+    let web = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = web.local_addr().unwrap().port();
+    let answer = thread::spawn(move || {
+        let (mut stream, _) = web.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    });
+    let said = fails_at(port, "");
+    assert!(said.contains("is no `weft perf`"), "{said}");
+    answer.join().unwrap();
+}
+
+#[test]
+fn a_device_that_is_not_here_is_told_before_anything_is_connected() {
+    let said = fails_at(1, "-d nosuch");
+    assert!(said.contains("no device nosuch here; there are"), "{said}");
+    assert!(said.contains("weft0, weft_iw0"), "{said}");
 }
