@@ -197,7 +197,7 @@ impl HostCq {
         if self.inner.has_entries() {
             return true;
         }
-        if let Some(other) = self.host.running().and_then(|local| local.connections.in_turn(turn)) {
+        if let Some(other) = self.host.begun().and_then(|local| local.connections.in_turn(turn)) {
             other.help(now);
         }
         looks > 0 || !members.groups.is_empty()

@@ -178,6 +178,12 @@ impl Host {
         })
     }
 
+    /// What this process has of its own, if it has begun, for who uses one of its objects: that
+    /// cannot be a child of `vfork`, so that no system call has to tell.
+    pub(crate) fn begun(&self) -> Option<&Local> {
+        self.slot().get().map(|local| &**local)
+    }
+
     /// What this process has of its own, if it has begun. A child of `vfork` sees its parent's,
     /// which is none of its own.
     pub(crate) fn running(&self) -> Option<&Local> {

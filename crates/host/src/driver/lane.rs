@@ -26,6 +26,8 @@ const BULK_TURNS: u32 = 32;
 
 /// Looks of the reactor for the next Read after it has answered one, some 5 us in all.
 const READ_LOOKS: u32 = 500;
+/// Reads that are answered in a row, after which other connections have their turn.
+const READ_TURNS: u32 = 16;
 
 /// Whether a peer's Reads follow each other so closely that it pays to look for the next one before
 /// sleeping. Each wrong guess costs the looks, so it takes several right ones.
@@ -110,16 +112,16 @@ impl LaneLink {
             let before = octets_in(core);
             any |= self.receive_once(core, now);
             let is_bulk = octets_in(core) - before >= BULK_BYTES;
-            if core.schedule.leased || !is_bulk || !self.await_more(BULK_LOOKS) {
+            if core.schedule.leased || !is_bulk || !self.await_more() {
                 break;
             }
         }
         any
     }
 
-    /// Waits a moment for the peer, which is at work; whether it has done something.
-    fn await_more(&mut self, looks: u32) -> bool {
-        (0..looks).any(|_| {
+    /// Waits a moment for the peer, which is at work on bulk; whether it has done something.
+    fn await_more(&mut self) -> bool {
+        (0..BULK_LOOKS).any(|_| {
             std::hint::spin_loop();
             self.lane.has_arrivals() || self.lane.has_acks()
         })
@@ -166,7 +168,7 @@ impl LaneLink {
                 return false;
             }
             let waits = self.is_full && is_bulk && !core.schedule.leased;
-            if !waits || !self.await_more(BULK_LOOKS) {
+            if !waits || !self.await_more() {
                 break;
             }
         }
@@ -175,18 +177,40 @@ impl LaneLink {
 
     /// Tells the peer whether this side sleeps or polls; whether there is something to do at once,
     /// of which nobody would tell the reactor.
-    pub fn rest(&mut self, core: &Core) -> bool {
+    pub fn rest(&mut self, core: &mut Core) -> bool {
         if core.schedule.leased || !core.phase.has_socket() {
             self.lane.wake();
             return self.has_more;
         }
-        if self.await_read(core) {
+        if self.answer_reads(core) {
             return true;
         }
         // Who only polls finds the acknowledgements itself: the peer rings for who may sleep.
         let may_sleep = core.qp.send_cq().has_channel();
         let in_flight = may_sleep && core.conn.as_ref().is_some_and(Conn::is_in_flight);
         self.lane.sleep(in_flight || self.is_full) || self.has_more
+    }
+
+    /// Answers Reads that follow each other closely, without a turn of the reactor between them;
+    /// whether a whole step has to follow.
+    fn answer_reads(&mut self, core: &mut Core) -> bool {
+        let mut any = false;
+        for _ in 0..READ_TURNS {
+            if !self.await_read(core) {
+                break;
+            }
+            any = true;
+            // The application waits for the end of this step, to hear of completions.
+            if !core.phase.is_open() || core.qp.recv_cq().has_entries() {
+                break;
+            }
+            let now = clock::now();
+            self.receive_once(core, now);
+            if !self.send(core, now) {
+                break;
+            }
+        }
+        any
     }
 
     /// Looks for the next Read of a peer whose last one was just answered, if that is likely to
@@ -196,7 +220,11 @@ impl LaneLink {
         if !self.reads.guesses(responses) {
             return false;
         }
-        let is_right = self.await_more(READ_LOOKS);
+        // The acknowledgement of the last answer, which comes first, is no Read.
+        let is_right = (0..READ_LOOKS).any(|_| {
+            std::hint::spin_loop();
+            self.lane.has_arrivals()
+        });
         self.reads.note(is_right);
         is_right
     }
