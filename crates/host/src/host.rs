@@ -188,7 +188,7 @@ impl Host {
     /// which is none of its own.
     pub(crate) fn running(&self) -> Option<&Local> {
         let owned = self.owner.load(Ordering::Acquire) == std::process::id();
-        self.slot().get().filter(|_| owned).map(|local| &**local)
+        self.begun().filter(|_| owned)
     }
 
     fn slot(&self) -> &OnceLock<Box<Local>> {
