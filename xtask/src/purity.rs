@@ -14,7 +14,7 @@ use crate::tree::TextFile;
 pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
     ("degen", &["src/tun.rs"]),
     ("guard", &["src/"]),
-    ("verbs", &["src/mr/place.rs"]),
+    ("verbs", &["src/mr/payload.rs", "src/mr/place.rs"]),
     (
         "os",
         &[

@@ -301,8 +301,9 @@ ENVIRONMENT
     WEFT_LIB        The libweft.so to use, as --lib
     WEFT_CRC        on or off: ask for the CRC of RFC 5044
     WEFT_MARKERS    on or off: ask for the markers of RFC 5044
-    WEFT_LANE       on or off: carry connections between applications of one user on
-                    one host by shared memory, and those of --sockets by AF_UNIX; with
+    WEFT_LANE       on, copy or off: carry connections between applications of one
+                    user on one host by shared memory, and those of --sockets by
+                    AF_UNIX; with copy no process reads the memory of another; with
                     off they go over the network, as between hosts
     WEFT_PROGRESS   inline, engine or hybrid: which threads move the data
     WEFT_STALL_TIMEOUT_MS

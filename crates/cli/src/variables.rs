@@ -35,7 +35,7 @@ pub const KNOWN: [Variable; 23] = [
     Variable { name: "WEFT_SEED", values: AllowedValues::Number },
     Variable { name: "WEFT_CRC", values: ON_OFF },
     Variable { name: "WEFT_MARKERS", values: ON_OFF },
-    Variable { name: "WEFT_LANE", values: ON_OFF },
+    Variable { name: "WEFT_LANE", values: AllowedValues::OneOf(&["on", "copy", "off"]) },
     Variable {
         name: "WEFT_PROGRESS",
         values: AllowedValues::OneOf(&["inline", "engine", "hybrid"]),

@@ -29,6 +29,18 @@ pub enum CmTransport {
     Iwarp,
 }
 
+/// Whether connections between processes of one host go by shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneUse {
+    /// They go by the network.
+    Off,
+    /// They do, all bytes of them.
+    Copy,
+    /// They do; where the system allows it, a receiver reads long payloads from the sender's
+    /// process.
+    On,
+}
+
 /// The settings of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -43,7 +55,7 @@ pub struct Settings {
     /// `WEFT_STALL_TIMEOUT_MS`: how long a frame may stay incomplete.
     pub stall_after: Duration,
     /// `WEFT_LANE`: carry connections between processes of one host by shared memory.
-    pub lane: bool,
+    pub lane: LaneUse,
     /// `WEFT_THREADS`: threads of the engine, at least one and at most [`THREADS_MAX`].
     pub threads: usize,
 }
@@ -81,7 +93,11 @@ impl Settings {
             markers: switch("WEFT_MARKERS", false),
             transport,
             progress,
-            lane: switch("WEFT_LANE", true),
+            lane: match variable("WEFT_LANE").as_deref() {
+                Some("off") => LaneUse::Off,
+                Some("copy") => LaneUse::Copy,
+                _ => LaneUse::On,
+            },
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
             threads: threads.unwrap_or_else(processors).clamp(1, THREADS_MAX),
         }

@@ -29,7 +29,7 @@ use weft_rnic::shuttle::Route;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
-use crate::config::Settings;
+use crate::config::{LaneUse, Settings};
 use crate::connections::Connections;
 use crate::device_kind::DeviceKind;
 use crate::devices::Devices;
@@ -224,7 +224,12 @@ impl Host {
 
     /// Whether its connections may go by shared memory.
     pub fn permits_lanes(&self) -> bool {
-        self.settings.lane && !self.is_observed()
+        self.settings.lane != LaneUse::Off && !self.is_observed()
+    }
+
+    /// Whether those may read memory of the peer's process.
+    pub fn permits_loans(&self) -> bool {
+        self.settings.lane == LaneUse::On
     }
 
     /// Whether somebody wants to see what goes wrong on the network, or to know that nobody without

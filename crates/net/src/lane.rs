@@ -18,6 +18,7 @@
 //! [`ShmLane::sleep`] before it waits for [`ShmLane::bell`] to become readable, and again after
 //! each bell; and [`ShmLane::wake`] when it polls again.
 
+mod loan;
 mod memory;
 mod page;
 pub mod rendezvous;
@@ -25,16 +26,21 @@ mod ring;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use weft_os::fds::HighFd;
 use weft_rnic::wire::llp::Gather;
-use weft_rnic::{LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane};
+use weft_rnic::{LaneFlow, LaneSegment, Loan, NotReady, Pushed, SegmentLane};
+use weft_verbs::qp::send_queue::SendQueue;
 
 use crate::tcp::Received;
+use loan::LoanLoss;
 use memory::Mapping;
 use page::{DirectionPage, pack, sleeps, unpack};
 use ring::{Corrupt, RingReader, RingWriter};
+
+/// A segment of so many bytes is a sign that it pays to try whether the peer's memory can be read.
+const TRY_LOAN_AT_BYTES: usize = 16 << 10;
 
 /// Looks of a side that polls and finds nothing, between two at the bell, which costs a system
 /// call.
@@ -64,6 +70,12 @@ pub struct ShmLane {
     asleep_for: u32,
     /// Looks without news since the last one at the bell.
     polls: u32,
+    /// Whether payloads may be lent, either way.
+    may_lend: bool,
+    /// The word by which this side lends, as long as the peer may read it.
+    loan: Option<Arc<AtomicU64>>,
+    /// It was tried whether the peer's memory can be read.
+    has_tried: bool,
     /// The peer has gone, or broken the rules.
     is_gone: bool,
 }
@@ -88,7 +100,26 @@ impl ShmLane {
             told: [0; 2],
             asleep_for: sleeps::NOT,
             polls: 0,
+            may_lend: true,
+            loan: None,
+            has_tried: false,
             is_gone: false,
+        }
+    }
+
+    /// All payloads are copied into the lane, also those of the peer.
+    pub fn forbid_loans(&mut self) {
+        self.may_lend = false;
+    }
+
+    /// Tries once whether the peer's memory can be read, if it lends any, and tells it.
+    fn try_loan(&mut self) {
+        let peer = rendezvous::peer_of(self.bell());
+        let tried = peer.and_then(|pid| self.page(self.back).loan.try_reading(pid));
+        self.has_tried = tried.is_some();
+        if let Some(Ok(lender)) = tried {
+            self.readers[LaneFlow::Requests as usize].read_from(lender);
+            self.page(self.back).loan.set_answer(Loan::Read);
         }
     }
 
@@ -163,7 +194,9 @@ impl ShmLane {
     /// Whether the peer has ended the connection, and everything that it wrote was taken: not while
     /// something of it waits for a receive.
     pub fn is_finished(&self) -> bool {
-        self.is_over() && self.readers.iter().all(RingReader::is_empty)
+        // What is lent and has not been read cannot be had any more.
+        let is_done = |reader: &RingReader| reader.is_empty() || reader.awaits_lender();
+        self.is_over() && self.readers.iter().all(is_done)
     }
 
     /// Whether the peer's process has let go of the lane, or has broken its rules: its bell stays
@@ -229,12 +262,37 @@ impl ShmLane {
 }
 
 impl SegmentLane for ShmLane {
+    fn lend(&mut self, queue: &mut SendQueue) {
+        if self.may_lend {
+            self.loan = Some(self.page(self.out).loan.lend(queue));
+        }
+    }
+
+    fn loan(&self) -> Loan {
+        match self.loan {
+            None => Loan::Copied,
+            Some(_) => self.page(self.out).loan.answer(),
+        }
+    }
+
+    fn refuse(&mut self) -> bool {
+        let is_over = !self.readers.iter().any(|reader| reader.loss() == Some(LoanLoss::Unmapped));
+        if !is_over {
+            self.page(self.back).loan.set_answer(Loan::Refused);
+            self.wake_peer(sleeps::FOR_SEGMENTS);
+        }
+        is_over
+    }
+
     fn room_bytes(&mut self, flow: LaneFlow) -> usize {
         if self.is_gone { 0 } else { self.writers[flow as usize].room_bytes() }
     }
 
     fn push(&mut self, flow: LaneFlow, segment: &Gather) -> Pushed {
-        self.writers[flow as usize].push(segment)
+        match flow == LaneFlow::Requests && self.loan() == Loan::Read {
+            true => self.writers[flow as usize].push_lent(segment),
+            false => self.writers[flow as usize].push(segment),
+        }
     }
 
     fn publish(&mut self) {
@@ -259,6 +317,10 @@ impl SegmentLane for ShmLane {
     }
 
     fn pop(&mut self, flow: LaneFlow) {
+        let bytes = self.readers[flow as usize].front_bytes();
+        if self.may_lend && !self.has_tried && bytes >= TRY_LOAN_AT_BYTES {
+            self.try_loan();
+        }
         self.readers[flow as usize].pop();
     }
 
@@ -299,5 +361,7 @@ impl SegmentLane for ShmLane {
     }
 }
 
+#[cfg(test)]
+mod loan_tests;
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,9 @@ macro_rules! behaviours {
 fn hold(name: &str) {
     let (_dir, program) = build("semantics", name, &["-libverbs"]);
     for device in DEVICES {
-        succeed(preloaded(&program).arg(device));
+        for lane in ["on", "copy"] {
+            succeed(preloaded(&program).arg(device).env("WEFT_LANE", lane));
+        }
     }
 }
 
@@ -77,6 +79,7 @@ behaviours! {
     what_is_not_offered_says_so = "not_offered"
     verbs_that_are_not_there_are_no_function = "empty_slots"
     memory_that_went_away_fails_its_request = "gone"
+    long_messages_are_what_was_posted = "long_messages"
 }
 
 /// Programs whose children end in the middle, with memory that they never gave back.

@@ -3,6 +3,7 @@
 //! Invariant: a response is placed only in the sink that an outstanding request advertised.
 
 use weft_verbs::Access;
+use weft_verbs::mr::SegmentPayload;
 use weft_verbs::sge::parts;
 use weft_wire::ddp::{TaggedHeader, UntaggedHeader};
 use weft_wire::llp::Placed;
@@ -29,7 +30,7 @@ impl RxPort<'_> {
         &mut self,
         seq: u64,
         header: &TaggedHeader,
-        payload: &[u8],
+        payload: SegmentPayload<'_>,
     ) -> Result<Placed, TerminateCode> {
         if self.any_order() {
             return self.read_response_in_any_order(seq, header, payload);
@@ -70,7 +71,7 @@ impl RxPort<'_> {
         seq: u64,
         request: Option<u32>,
         header: &TaggedHeader,
-        payload: &[u8],
+        payload: SegmentPayload<'_>,
     ) -> Result<(), TerminateCode> {
         let (qp, right) = (self.qp, Access::LOCAL_WRITE);
         if !sink::is_list(header.stag) {
@@ -102,7 +103,7 @@ impl RxPort<'_> {
         &mut self,
         seq: u64,
         header: &TaggedHeader,
-        payload: &[u8],
+        payload: SegmentPayload<'_>,
     ) -> Result<Placed, TerminateCode> {
         let (len, last) = (payload.len() as u64, header.last);
         let fits = |expected: &Expected| {

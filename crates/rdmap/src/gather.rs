@@ -41,7 +41,7 @@ impl TxPort<'_> {
 
     pub(crate) fn gather_request(&self, seq: u32, id: SegmentId, out: &mut Gather) {
         let wqe = self.sq.get(seq);
-        let last = id.offset + u32::from(id.len) == wqe.len;
+        let last = id.offset + id.len == wqe.len;
         match wqe.op {
             SendOp::Write { to, stag }
             | SendOp::AtomicWrite { to, stag }
@@ -80,7 +80,7 @@ impl TxPort<'_> {
         let wqe = self.sq.get(seq);
         let offset = id.offset as usize;
         if let Some(inline) = wqe.inline() {
-            out.push_bytes(&inline[offset..offset + usize::from(id.len)]);
+            out.push_bytes(&inline[offset..offset + id.len as usize]);
         } else if let Some(regions) = self.regions {
             let (offset, len) = (u64::from(id.offset), u64::from(id.len));
             // Checked when the segment was made, but it may be retransmitted much later.
@@ -94,13 +94,13 @@ impl TxPort<'_> {
     pub(crate) fn gather_response(&self, seq: u32, id: SegmentId, out: &mut Gather) {
         match self.stream.inbound.get(seq) {
             Some(Inbound::Read(request)) => {
-                let last = id.offset + u32::from(id.len) == request.size;
+                let last = id.offset + id.len == request.size;
                 let to = request.sink_to.wrapping_add(u64::from(id.offset));
                 out.push_bytes(&tagged(Opcode::ReadResponse, request.sink_stag, to, last));
                 let Some(regions) = self.regions.filter(|_| id.len > 0) else { return };
                 let (key, who) = (request.src_stag.0, self.qp.accessor());
                 let from = request.src_to + u64::from(id.offset);
-                let len = u32::from(id.len);
+                let len = id.len;
                 let right = Access::REMOTE_READ;
                 if let Err(fault) = regions.gather_region(key, who, from, len, right, out) {
                     self.stream.gone.set(Some(StreamFault::SourceGone(fault)));

@@ -10,7 +10,7 @@
 //! A segment that comes early and cannot be placed is held until all before it are placed: only
 //! then is its fault certain.
 
-use weft_verbs::mr::Invalidate;
+use weft_verbs::mr::{Invalidate, SegmentPayload};
 use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_verbs::qp::{WITH_IMM, WITH_INV};
 use weft_verbs::{Access, Qp, QpType, WcOpcode, WcStatus};
@@ -69,7 +69,8 @@ impl<'a> RxPort<'a> {
     }
 
     /// [`UlpduSink::place`] for a segment whose DDP header and `payload` lie apart. The header is
-    /// this side's own copy; whoever has sent the payload may still write there.
+    /// this side's own copy; whoever has sent the payload may still write there. One that was lent
+    /// and is lost leaves the segment [`Placed::Held`].
     ///
     /// # Errors
     /// As of [`UlpduSink::place`].
@@ -77,7 +78,7 @@ impl<'a> RxPort<'a> {
         &mut self,
         seq: u64,
         header: &[u8],
-        payload: &[u8],
+        payload: SegmentPayload<'_>,
     ) -> Result<Placed, StreamFault> {
         self.take(seq, header, Some(payload))
     }
@@ -86,7 +87,7 @@ impl<'a> RxPort<'a> {
         &mut self,
         seq: u64,
         ulpdu: &[u8],
-        apart: Option<&[u8]>,
+        apart: Option<SegmentPayload<'_>>,
     ) -> Result<Placed, StreamFault> {
         if self.stream.is_dead() {
             return Ok(Placed::Dropped);
@@ -96,6 +97,7 @@ impl<'a> RxPort<'a> {
         match self.segment(seq, ulpdu, apart) {
             // A fault out of order may be none in order.
             Err(_) if early => Ok(Placed::Held),
+            Err(_) if apart.is_some_and(SegmentPayload::is_lost) => Ok(Placed::Held),
             Err(fault) if self.hold_unmatched && fault.lacks_receive() => {
                 self.held = true;
                 Ok(Placed::Held)
@@ -111,19 +113,19 @@ impl<'a> RxPort<'a> {
         &mut self,
         seq: u64,
         ulpdu: &[u8],
-        apart: Option<&[u8]>,
+        apart: Option<SegmentPayload<'_>>,
     ) -> Result<Placed, StreamFault> {
         let (header, behind) =
             DdpHeader::parse(ulpdu).map_err(|error| StreamFault::ddp(error, ulpdu))?;
-        let payload = apart.unwrap_or(behind);
+        let payload = apart.unwrap_or(SegmentPayload::Here(behind));
         let opcode = header.opcode().map_err(|code| StreamFault::peer(code, ulpdu, false))?;
         let first = !self.stream.heard();
         if first {
-            self.recognise(&header, payload);
+            self.recognise(&header, payload.bytes());
         }
         let placed = self.place(seq, ulpdu, (header, opcode, payload), first)?;
         if self.stream.config.confirm && placed != Placed::Held {
-            self.count(&header, opcode, payload);
+            self.count(&header, opcode, payload.is_empty());
         }
         Ok(placed)
     }
@@ -132,7 +134,7 @@ impl<'a> RxPort<'a> {
         &mut self,
         seq: u64,
         ulpdu: &[u8],
-        (header, opcode, payload): (DdpHeader, Opcode, &[u8]),
+        (header, opcode, payload): (DdpHeader, Opcode, SegmentPayload<'_>),
         first: bool,
     ) -> Result<Placed, StreamFault> {
         let quote = quotes_request(opcode);
@@ -150,18 +152,18 @@ impl<'a> RxPort<'a> {
                 placed.map_err(|code| self.refuse_answer(refuse(code)))
             }
             (DdpHeader::Untagged(h), Opcode::ReadRequest) => {
-                self.read_request(&h, payload).map_err(refuse)
+                self.read_request(&h, payload.bytes()).map_err(refuse)
             }
             (DdpHeader::Untagged(h), Opcode::AtomicRequest) => {
-                self.atomic_request(&h, payload).map_err(refuse)
+                self.atomic_request(&h, payload.bytes()).map_err(refuse)
             }
             (DdpHeader::Untagged(h), Opcode::AtomicResponse) => {
-                let placed = self.atomic_response(&h, payload);
+                let placed = self.atomic_response(&h, payload.bytes());
                 placed.map_err(|code| self.refuse_answer(refuse(code)))
             }
-            (DdpHeader::Untagged(_), Opcode::Terminate) => Err(terminated(payload, first)),
+            (DdpHeader::Untagged(_), Opcode::Terminate) => Err(terminated(payload.bytes(), first)),
             (DdpHeader::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
-                self.immediate(&h, opcode, payload).map_err(refuse)
+                self.immediate(&h, opcode, payload.bytes()).map_err(refuse)
             }
             // RFC 7306 has no Send with immediate data: only Weft may send one.
             (DdpHeader::Untagged(_), _)
@@ -175,10 +177,10 @@ impl<'a> RxPort<'a> {
 
     /// Counts the messages of the peer, and handles its confirmations: requests complete before the
     /// peer's next message is placed.
-    fn count(&mut self, header: &DdpHeader, opcode: Opcode, payload: &[u8]) {
+    fn count(&mut self, header: &DdpHeader, opcode: Opcode, is_empty: bool) {
         let progress = &mut self.stream.progress;
         match header {
-            DdpHeader::Tagged(h) if payload.is_empty() && capability::is_own(h.stag) => {
+            DdpHeader::Tagged(h) if is_empty && capability::is_own(h.stag) => {
                 let told = capability::placed_count(h.stag, h.to);
                 if let Some(last) = told.and_then(|count| progress.handle_told(count)) {
                     self.confirmed(last);
@@ -228,7 +230,7 @@ impl<'a> RxPort<'a> {
         &mut self,
         seq: u64,
         header: &TaggedHeader,
-        payload: &[u8],
+        payload: SegmentPayload<'_>,
     ) -> Result<Placed, TerminateCode> {
         if !payload.is_empty() {
             self.qp.permit(Access::REMOTE_WRITE).map_err(tagged_code)?;
@@ -247,11 +249,11 @@ impl<'a> RxPort<'a> {
         seq: u64,
         key: u32,
         start: u64,
-        payload: &[u8],
+        payload: SegmentPayload<'_>,
         right: Access,
     ) -> Result<(), TerminateCode> {
         let regions = self.qp.regions();
-        let write = |to: u64, octets: &[u8]| {
+        let write = |to: u64, octets: SegmentPayload<'_>| {
             regions.write(key, self.qp.accessor(), to, octets, right).map_err(tagged_code)
         };
         if !self.any_order() {
@@ -269,7 +271,7 @@ impl<'a> RxPort<'a> {
         let len = payload.len() as u64;
         regions.check(key, self.qp.accessor(), start, len, right).map_err(tagged_code)?;
         for (from, to) in early.gaps(key, seq, start, start + len) {
-            write(from, &payload[(from - start) as usize..(to - start) as usize])?;
+            write(from, payload.slice((from - start) as usize..(to - start) as usize))?;
             early.note(key, seq, from, to);
         }
         Ok(())
@@ -360,7 +362,7 @@ impl<'a> RxPort<'a> {
         &mut self,
         header: &UntaggedHeader,
         opcode: Opcode,
-        payload: &[u8],
+        payload: SegmentPayload<'_>,
         ulpdu: &[u8],
     ) -> Result<Placed, StreamFault> {
         self.stream.write_octets.1 = None;

@@ -72,11 +72,11 @@ pub struct StreamConfig {
 pub struct StreamStats {
     /// Segments handed to the lower layer.
     pub segments_out: u64,
-    /// Payload bytes handed to the lower layer.
+    /// SegmentPayload bytes handed to the lower layer.
     pub octets_out: u64,
     /// Segments taken from the lower layer.
     pub segments_in: u64,
-    /// Payload bytes placed.
+    /// SegmentPayload bytes placed.
     pub octets_in: u64,
 }
 

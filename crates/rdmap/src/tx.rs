@@ -99,7 +99,7 @@ impl<'a> TxPort<'a> {
         }
     }
 
-    fn next_of_current(&mut self, mulpdu: u16) -> Option<SegmentId> {
+    fn next_of_current(&mut self, mulpdu: u32) -> Option<SegmentId> {
         match self.stream.current {
             Current::Nothing => None,
             Current::Request { seq, offset } => self.request_segment(seq, offset, mulpdu),
@@ -283,7 +283,7 @@ impl<'a> TxPort<'a> {
         }
     }
 
-    fn request_segment(&mut self, seq: u32, offset: u32, mulpdu: u16) -> Option<SegmentId> {
+    fn request_segment(&mut self, seq: u32, offset: u32, mulpdu: u32) -> Option<SegmentId> {
         let wqe = self.sq.get(seq);
         let (op, total) = (wqe.op, wqe.len);
         if op.awaits_response() {
@@ -292,17 +292,17 @@ impl<'a> TxPort<'a> {
             return Some(SegmentId { wqe: name(REQUEST, seq), offset: 0, len: 0 });
         }
         let tagged = op.is_write();
-        let room = mulpdu - if tagged { TAGGED_LEN } else { UNTAGGED_LEN } as u16;
-        let len = (total - offset).min(u32::from(room)) as u16;
+        let room = mulpdu - if tagged { TAGGED_LEN } else { UNTAGGED_LEN } as u32;
+        let len = (total - offset).min(room);
         if offset > 0 && !self.sources_are_good(seq) {
             self.give_up(seq, WcStatus::LocProtErr);
             return None;
         }
-        let last = offset + u32::from(len) == total;
+        let last = offset + len == total;
         let with_immediate = matches!(op, SendOp::WriteImm { .. });
         self.sq.segment_out(seq, last && !with_immediate);
         self.stream.current = match (last, with_immediate) {
-            (false, _) => Current::Request { seq, offset: offset + u32::from(len) },
+            (false, _) => Current::Request { seq, offset: offset + len },
             (true, true) => Current::Immediate { seq },
             (true, false) => Current::Nothing,
         };
@@ -337,13 +337,13 @@ impl<'a> TxPort<'a> {
         true
     }
 
-    fn response_segment(&mut self, id: u32, offset: u32, mulpdu: u16) -> Option<SegmentId> {
+    fn response_segment(&mut self, id: u32, offset: u32, mulpdu: u32) -> Option<SegmentId> {
         let Some(Inbound::Read(request)) = self.stream.inbound.get(id).copied() else {
             self.stream.inbound.segment_out(id, true);
             self.stream.current = Current::Nothing;
             return Some(SegmentId { wqe: name(RESPONSE, id), offset: 0, len: 0 });
         };
-        let room = u32::from(mulpdu) - TAGGED_LEN as u32;
+        let room = mulpdu - TAGGED_LEN as u32;
         let len = (request.size - offset).min(room);
         if let Err(gone) = self.check_source(&request, offset, len) {
             self.stream.fault = Some(StreamFault::SourceGone(gone));
@@ -353,7 +353,7 @@ impl<'a> TxPort<'a> {
         self.stream.inbound.segment_out(id, last);
         self.stream.current =
             if last { Current::Nothing } else { Current::Response { id, offset: offset + len } };
-        Some(SegmentId { wqe: name(RESPONSE, id), offset, len: len as u16 })
+        Some(SegmentId { wqe: name(RESPONSE, id), offset, len })
     }
 
     fn check_source(
@@ -373,12 +373,12 @@ impl<'a> TxPort<'a> {
 impl TxPort<'_> {
     /// The next new segment that is none of a response, for a lower layer that carries responses
     /// apart from all else ([`TxPort::next_of_responses`]). Its ULPDU fits `mulpdu` bytes.
-    pub fn next_of_requests(&mut self, mulpdu: u16) -> Option<SegmentId> {
+    pub fn next_of_requests(&mut self, mulpdu: u32) -> Option<SegmentId> {
         self.next_begun_by(mulpdu, Self::begin_request)
     }
 
     /// The next new segment of a response. Its ULPDU fits `mulpdu` bytes.
-    pub fn next_of_responses(&mut self, mulpdu: u16) -> Option<SegmentId> {
+    pub fn next_of_responses(&mut self, mulpdu: u32) -> Option<SegmentId> {
         if self.stream.parked == Current::Nothing && self.stream.inbound.pending().is_none()
             || self.stream.fault.is_some()
             || self.stream.is_dead()
@@ -401,7 +401,7 @@ impl TxPort<'_> {
         std::mem::swap(&mut self.stream.current, &mut self.stream.parked);
     }
 
-    fn next_begun_by(&mut self, mulpdu: u16, begin: fn(&mut Self) -> bool) -> Option<SegmentId> {
+    fn next_begun_by(&mut self, mulpdu: u32, begin: fn(&mut Self) -> bool) -> Option<SegmentId> {
         loop {
             if self.stream.fault.is_some() || self.stream.life == Life::Ended {
                 return None;
@@ -432,7 +432,7 @@ impl TxPort<'_> {
 
 impl UlpduSource for TxPort<'_> {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
-        self.next_begun_by(mulpdu, Self::begin)
+        self.next_begun_by(mulpdu.into(), Self::begin)
     }
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {

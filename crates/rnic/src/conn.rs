@@ -249,6 +249,15 @@ impl Conn {
         }
     }
 
+    /// Whether the peer has yet to read memory that is lent to it by its lane.
+    pub fn is_lending(&self) -> bool {
+        match self {
+            Self::Mpa(mpa) => mpa.is_lending(),
+            Self::Shuttle(shuttle) => shuttle.is_lending(),
+            Self::Datagram(_) | Self::Loopback(_) => false,
+        }
+    }
+
     /// When [`Input::Timeout`] is due, in nanoseconds.
     pub fn poll_timeout(&self) -> Option<u64> {
         match self {

@@ -8,6 +8,10 @@
 //! Invariant: a segment is taken from a flow once, after it was placed. What waits for a receive
 //! stays in the memory, which holds the sender back when it is full.
 //!
+//! A payload of [`LENT_MIN_BYTES`] and more need not go through the memory: the sender lends it,
+//! and the receiver copies it from the sender's process to its place ([`Pushed::Lent`]). It is
+//! complete only when it is placed.
+//!
 //! Order of calls: [`SegmentLane::publish`] after any [`SegmentLane::push`], and
 //! [`SegmentLane::release`] after any [`SegmentLane::pop`]. Where an answer is to carry the
 //! acknowledgement, [`SegmentLane::announce`] comes before its publish, and the release after it.
@@ -17,22 +21,33 @@ use std::collections::VecDeque;
 use weft_rdmap::{RdmapStream, RxPort, StreamFault, TxPort};
 use weft_shuttle::reply_habit::ReplyHabit;
 use weft_verbs::Qp;
+use weft_verbs::mr::SegmentPayload;
+use weft_verbs::qp::send_queue::SendQueue;
 use weft_wire::capability::{By, Capabilities, Component};
-use weft_wire::ddp::{self, TAGGED_LEN};
+use weft_wire::ddp::{self, DdpHeader, TAGGED_LEN};
 use weft_wire::ids::Msn;
 use weft_wire::llp::{Gather, Placed, SegmentId, SegmentRun, UlpduSink, UlpduSource};
+use weft_wire::rdmap::Opcode;
 
 use crate::conn::Sending;
 
 /// Bytes of a segment at most: several fit into a flow, so that both ends copy at the same time.
 /// Of a Write or a response whole pages, so that all copies of a long one are aligned alike.
 const SEGMENT_MAX_BYTES: usize = (32 << 10) + TAGGED_LEN;
+/// Bytes of a payload from which on it may be lent: what two copies of as much cost, done by two
+/// processors at the same time, is no more than one copy and a system call.
+pub const LENT_MIN_BYTES: usize = 32 << 10;
+/// Bytes of a segment at most whose payload is lent: from here on a system call for each costs
+/// nothing any more, and one does not keep the connection for long.
+pub const LENT_MAX_BYTES: usize = (256 << 10) + TAGGED_LEN;
 /// With less room than this a flow counts as full: segments are not cut small.
 const ROOM_MIN_BYTES: usize = 2 << 10;
 /// Bytes after which the peer is shown what it can begin to copy.
 const PUBLISH_AFTER_BYTES: usize = 8 << 10;
 /// Bytes after which their room goes back to the peer: it writes there while the rest is placed.
 const RELEASE_AFTER_BYTES: usize = 32 << 10;
+/// What a segment counts in one go whose payload is lent: there is only its record to write.
+const LENT_TURN_BYTES: usize = 1 << 10;
 /// Bytes and segments in one go, so that no caller works for others without end.
 const TURN_BYTES: usize = 1 << 20;
 const TURN_SEGMENTS: usize = 512;
@@ -41,7 +56,7 @@ const TURN_SEGMENTS: usize = 512;
 pub fn lane_capabilities() -> Capabilities {
     Capabilities::of_layer("shared memory on one host")
         .with(Component::Demultiplexing, By::Layer("memory of its own for each connection"))
-        .with(Component::Segmentation, By::Layer("segments of 32 KiB, without frames"))
+        .with(Component::Segmentation, By::Layer("segments of 32 or 256 KiB, without frames"))
         .with(Component::Buffering, By::Layer("two rings each way, from which the peer places"))
         .with(Component::FlowControl, By::Layer("room in a ring; messages wait for a receive"))
         .with(Component::Ordering, By::Layer("a ring keeps it"))
@@ -63,7 +78,7 @@ pub struct LaneSegment<'a> {
     /// The whole segment, or its DDP header if there is a `payload`.
     pub head: &'a [u8],
     /// The payload, if it lies apart, where the peer may still write.
-    pub payload: Option<&'a [u8]>,
+    pub payload: Option<SegmentPayload<'a>>,
 }
 
 /// What became of a segment that was to be written.
@@ -71,10 +86,24 @@ pub struct LaneSegment<'a> {
 pub enum Pushed {
     /// It is there, and seen once it is published.
     Whole,
+    /// So it is, but for its payload, which the peer reads from where it is: that is to stay as it
+    /// is until the segment is placed.
+    Lent,
     /// There is no room for it.
     Full,
     /// Memory that it names is not mapped: nothing of it is there.
     Gone,
+}
+
+/// What a peer makes of memory that is lent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loan {
+    /// It cannot read it, or is not known to: everything is copied into the lane.
+    Copied,
+    /// It reads it.
+    Read,
+    /// It could, but some was not mapped any more.
+    Refused,
 }
 
 /// A message of the peer that waits for a receive here, or of this side there.
@@ -89,6 +118,19 @@ pub struct NotReady {
 /// Memory that carries segments to a peer and from it. One whose peer breaks its rules carries
 /// nothing any more.
 pub trait SegmentLane {
+    /// Lends the peer the memory that is posted to `queue`; called once, before the first push.
+    fn lend(&mut self, queue: &mut SendQueue) {
+        let _ = queue;
+    }
+    /// What the peer makes of such memory.
+    fn loan(&self) -> Loan {
+        Loan::Copied
+    }
+    /// The payload at the front could not be had. Whether that is because the loan is over; else
+    /// the peer is told that its memory is not there, and will end it.
+    fn refuse(&mut self) -> bool {
+        true
+    }
     /// Bytes that the next segment of `flow` may have.
     fn room_bytes(&mut self, flow: LaneFlow) -> usize;
     /// Copies a segment behind the last one of `flow`.
@@ -130,6 +172,9 @@ struct LaneFlight {
     sent: u64,
     /// What the peer has placed when everything is complete.
     awaited: u64,
+    /// What it has placed when nothing is lent any more, and what it has.
+    lent: u64,
+    placed: u64,
 }
 
 impl LaneFlight {
@@ -152,6 +197,7 @@ impl LaneFlight {
 
     /// Has `source` hear of everything that is complete with the segment `placed`.
     fn acknowledge(&mut self, placed: u64, source: &mut TxPort<'_>) {
+        self.placed = placed;
         while let Some(front) = self.runs.front()
             && front.placed <= placed
             && let Some(AwaitedRun { run, placed: first, one_by_one }) = self.runs.pop_front()
@@ -163,6 +209,11 @@ impl LaneFlight {
                 self.runs.push_front(AwaitedRun { run, placed: first + count, one_by_one });
             }
         }
+    }
+
+    /// Whether the peer has yet to read something from this process.
+    fn is_lending(&self) -> bool {
+        self.lent > self.placed
     }
 }
 
@@ -201,6 +252,11 @@ pub(crate) struct LaneTraffic {
     /// Segments that the peer had taken of each.
     taken: [u64; 2],
     replies: ReplyHabit,
+    /// Whether the lane was told of what it may lend.
+    lends: bool,
+    /// The peer has taken back what it lent, which it does when its requests fail: nothing follows
+    /// that could be delivered, but its Terminate may.
+    is_withdrawn: bool,
     /// What was placed is not acknowledged: an answer is about to do that. Until when it may.
     ack_due_ns: Option<u64>,
     segment: Gather,
@@ -211,8 +267,17 @@ impl LaneTraffic {
     pub fn new(completion: LaneCompletion) -> Self {
         let (flights, segment) = <([LaneFlight; 2], Gather)>::default();
         let (placed, taken, ack_due_ns) = (0, [0; 2], None);
-        let replies = ReplyHabit::default();
-        Self { completion, flights, placed, taken, replies, ack_due_ns, segment }
+        Self {
+            completion,
+            flights,
+            placed,
+            taken,
+            replies: ReplyHabit::default(),
+            lends: false,
+            is_withdrawn: false,
+            ack_due_ns,
+            segment,
+        }
     }
 
     /// Segments written since the lane began.
@@ -228,6 +293,11 @@ impl LaneTraffic {
     /// When [`LaneTraffic::receive`] is due, to acknowledge what no answer has acknowledged.
     pub fn ack_due_ns(&self) -> Option<u64> {
         self.ack_due_ns
+    }
+
+    /// Whether the peer has yet to read something from the memory of this process.
+    pub fn is_lending(&self) -> bool {
+        self.flights.iter().any(LaneFlight::is_lending)
     }
 
     /// Whether something is complete only when the peer has placed more.
@@ -251,15 +321,22 @@ impl LaneTraffic {
             discard(lane);
             return Ok(LaneArrivals::default());
         }
+        if lane.loan() == Loan::Refused && self.is_lending() {
+            let regions = qp.regions().reader();
+            return Err(TxPort::new(rdmap, qp, qp.sq(), Some(&regions)).fault_of_gone());
+        }
         let acknowledged = self.acknowledge(rdmap, qp, lane);
         let mut arrivals = LaneArrivals { any: acknowledged, ..LaneArrivals::default() };
         let before = self.placed;
         let outcome = [LaneFlow::Responses, LaneFlow::Requests].into_iter().try_for_each(|flow| {
-            let mut kept = 0;
+            let (mut kept, mut bytes) = (0, 0);
             for _ in 0..TURN_SEGMENTS {
                 match self.place(rdmap, qp, (lane, flow), patient, &mut arrivals)? {
                     None => break,
-                    Some(bytes) => kept += bytes,
+                    Some(placed) => (kept, bytes) = (kept + placed, bytes + placed),
+                }
+                if bytes >= TURN_BYTES {
+                    break;
                 }
                 if kept >= RELEASE_AFTER_BYTES {
                     kept = 0;
@@ -320,7 +397,11 @@ impl LaneTraffic {
         // A request is complete before the reply to it arrives.
         arrivals.any |= self.acknowledge(rdmap, qp, lane);
         let Some(segment) = lane.front(flow) else { return Ok(None) };
-        let bytes = segment.head.len() + segment.payload.map_or(0, <[u8]>::len);
+        let bytes = segment.head.len() + segment.payload.map_or(0, SegmentPayload::len);
+        if self.is_withdrawn && !is_terminate(segment.head) {
+            lane.pop(flow);
+            return Ok(Some(bytes));
+        }
         let mut port = RxPort::new(rdmap, qp, patient);
         let placed = match segment.payload {
             None => port.place(self.placed, segment.head),
@@ -329,7 +410,9 @@ impl LaneTraffic {
         arrivals.written |= port.written();
         arrivals.held |= port.held();
         if placed? == Placed::Held {
-            return Ok(None);
+            let is_over = segment.payload.is_some_and(SegmentPayload::is_lost) && lane.refuse();
+            self.is_withdrawn |= is_over;
+            return Ok(is_over.then_some(0));
         }
         lane.pop(flow);
         self.placed += 1;
@@ -368,6 +451,9 @@ impl LaneTraffic {
         lane: &mut dyn SegmentLane,
         now_ns: u64,
     ) -> Sending {
+        if !std::mem::replace(&mut self.lends, true) {
+            lane.lend(&mut qp.sq());
+        }
         loop {
             if self.ack_due_ns.is_some() {
                 lane.announce();
@@ -386,19 +472,12 @@ impl LaneTraffic {
         }
     }
 
-    /// Whether the segment that was just written is complete only when it is placed.
-    fn awaits_placement(&self, flow: LaneFlow) -> bool {
-        let is_tagged = self.segment.slab().first().is_some_and(|first| ddp::is_tagged(*first));
-        // Of requests only Writes are.
-        let is_write = flow == LaneFlow::Requests && is_tagged;
-        self.completion == LaneCompletion::Placed || is_write
-    }
-
-    /// The connection ends: what the memory has is complete where it need not be placed.
+    /// The connection ends: what the memory has is complete where it need not be placed. What is
+    /// behind something lent is not: it ends as if it were lent too.
     pub fn finish(&mut self, rdmap: &mut RdmapStream, qp: &Qp) {
         if self.completion == LaneCompletion::Written && !rdmap.is_dead() {
             let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
-            for flight in &mut self.flights {
+            for flight in self.flights.iter_mut().filter(|flight| !flight.is_lending()) {
                 flight.acknowledge(u64::MAX, &mut port);
             }
         }
@@ -414,7 +493,7 @@ impl LaneTraffic {
         let mut port = TxPort::new(rdmap, qp, qp.sq(), Some(&regions));
         let (mut bytes, mut unseen) = (0, 0);
         loop {
-            let (mut full, mut sent) = (false, 0);
+            let (mut full, mut sent, mut written) = (false, 0, 0);
             for flow in [LaneFlow::Responses, LaneFlow::Requests] {
                 let Some(max_bytes) = room(lane, flow) else {
                     full = true;
@@ -427,12 +506,18 @@ impl LaneTraffic {
                 let Some(id) = next else { continue };
                 self.segment.clear();
                 port.gather(id, &mut self.segment);
-                match lane.push(flow, &self.segment) {
+                let pushed = lane.push(flow, &self.segment);
+                let flight = &mut self.flights[flow as usize];
+                match pushed {
                     Pushed::Whole => {
-                        let awaited = self.awaits_placement(flow);
-                        if self.flights[flow as usize].note(id, awaited) {
+                        let awaited = awaits_placement(self.completion, flow, &self.segment);
+                        if flight.note(id, awaited) {
                             port.acked(id);
                         }
+                    }
+                    Pushed::Lent => {
+                        flight.note(id, true);
+                        flight.lent = flight.sent;
                     }
                     // It had said that there is room.
                     Pushed::Full => return Sending::Failed,
@@ -442,12 +527,14 @@ impl LaneTraffic {
                         return Sending::Done;
                     }
                 }
+                written +=
+                    if pushed == Pushed::Lent { LENT_TURN_BYTES } else { self.segment.len() };
                 sent += self.segment.len();
             }
             if sent == 0 {
                 return if full { Sending::Blocked } else { Sending::Done };
             }
-            (bytes, unseen) = (bytes + sent, unseen + sent);
+            (bytes, unseen) = (bytes + written, unseen + sent);
             if bytes >= TURN_BYTES {
                 return Sending::More;
             }
@@ -457,6 +544,18 @@ impl LaneTraffic {
             }
         }
     }
+}
+
+/// Whether a segment that was written is complete only when it is placed.
+fn awaits_placement(completion: LaneCompletion, flow: LaneFlow, segment: &Gather) -> bool {
+    let is_tagged = segment.slab().first().is_some_and(|first| ddp::is_tagged(*first));
+    // Of requests only Writes are.
+    let is_write = flow == LaneFlow::Requests && is_tagged;
+    completion == LaneCompletion::Placed || is_write
+}
+
+fn is_terminate(header: &[u8]) -> bool {
+    DdpHeader::parse(header).is_ok_and(|(header, _)| header.opcode() == Ok(Opcode::Terminate))
 }
 
 /// Takes what is there without placing or acknowledging it.
@@ -469,7 +568,13 @@ fn discard(lane: &mut dyn SegmentLane) {
 }
 
 /// Bytes of the next segment of `flow`; none while it is full.
-fn room(lane: &mut dyn SegmentLane, flow: LaneFlow) -> Option<u16> {
-    let room = lane.room_bytes(flow).min(SEGMENT_MAX_BYTES);
-    (room >= ROOM_MIN_BYTES).then_some(room as u16)
+fn room(lane: &mut dyn SegmentLane, flow: LaneFlow) -> Option<u32> {
+    let room = lane.room_bytes(flow);
+    let lends = flow == LaneFlow::Requests && lane.loan() == Loan::Read;
+    // What is too short to be lent has room too.
+    let max = match lends && room >= SEGMENT_MAX_BYTES {
+        true => LENT_MAX_BYTES,
+        false => room.min(SEGMENT_MAX_BYTES),
+    };
+    (room >= ROOM_MIN_BYTES).then_some(max as u32)
 }

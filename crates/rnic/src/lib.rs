@@ -40,7 +40,10 @@ pub use conn::{
     Conn, ConnEvent, ConnectionEnd, DroppedDatagram, Established, Input, Sending, WhenClosed,
 };
 pub use device::RdmaDevice;
-pub use lane::{LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane, lane_capabilities};
+pub use lane::{
+    LENT_MAX_BYTES, LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady, Pushed, SegmentLane,
+    lane_capabilities,
+};
 pub use loopback::LoopbackQp;
 pub use mpa_qp::{MpaLink, MpaQp};
 pub use rnr::RetryLimits;

@@ -195,6 +195,11 @@ impl MpaQp {
         self.lane.as_ref().is_some_and(LaneTraffic::is_in_flight)
     }
 
+    /// Whether the peer has yet to read memory that is lent to it.
+    pub fn is_lending(&self) -> bool {
+        self.lane.as_ref().is_some_and(LaneTraffic::is_lending)
+    }
+
     /// Sets for how many nanoseconds a message waits for a receive; at first not at all.
     pub fn set_rnr_timer(&mut self, rnr_timer_ns: u64) {
         self.rnr_timer_ns = Some(rnr_timer_ns);

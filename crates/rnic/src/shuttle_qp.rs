@@ -215,6 +215,11 @@ impl ShuttleQp {
         self.lane.as_ref().is_some_and(LaneTraffic::is_in_flight)
     }
 
+    /// Whether the peer has yet to read memory that is lent to it.
+    pub fn is_lending(&self) -> bool {
+        self.lane.as_ref().is_some_and(LaneTraffic::is_lending)
+    }
+
     /// The queue pair.
     pub fn qp(&self) -> &Arc<Qp> {
         &self.qp
@@ -323,12 +328,14 @@ impl ShuttleQp {
         self.connection.note_dropped(count.into());
     }
 
-    /// Offers what waits for a receive again, now that some were posted.
+    /// Offers what waits for a receive again, now that some were posted. What waits in a lane is
+    /// offered by [`ShuttleQp::receive_from`] as long as there is that lane: here it has gone.
     pub fn handle_posted(&mut self, now_ns: u64) {
-        if self.end.is_some() {
+        if self.lane.is_some() || self.end.is_some() {
+            self.held = false;
             return;
         }
-        let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp, self.lane.is_some());
+        let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp, false);
         let outcome = self.connection.retry(now_ns, STREAM, &mut ports);
         let heard = ports.heard;
         self.held = heard.held;

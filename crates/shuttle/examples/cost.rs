@@ -155,7 +155,7 @@ impl UlpduSource for BulkPort {
         if len == 0 {
             return None;
         }
-        let id = SegmentId { wqe: self.wqe, offset: self.offset, len: len as u16 };
+        let id = SegmentId { wqe: self.wqe, offset: self.offset, len };
         self.left -= u64::from(len);
         self.offset += len;
         if self.offset == self.message_octets {
@@ -165,10 +165,10 @@ impl UlpduSource for BulkPort {
     }
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {
-        let last = id.offset + u32::from(id.len) == self.message_octets;
+        let last = id.offset + id.len == self.message_octets;
         let (control, to) = (Opcode::Write.control(), u64::from(id.offset));
         out.push_bytes(&TaggedHeader { last, control, stag: STag(1), to }.to_bytes());
-        out.push_memory(MemoryPiece { addr: 0, len: u32::from(id.len) });
+        out.push_memory(MemoryPiece { addr: 0, len: id.len });
     }
 
     fn acked(&mut self, _: SegmentId) {

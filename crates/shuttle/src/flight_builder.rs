@@ -46,7 +46,7 @@ impl DataBody {
     fn add(&mut self, source: &impl UlpduSource, id: SegmentId, room: usize) -> bool {
         let before = self.gather.len();
         let room = room.saturating_sub(table_len(self.count() + 1));
-        if before + usize::from(id.len) > room {
+        if before + id.len as usize > room {
             return false;
         }
         source.gather(id, &mut self.gather);
@@ -252,7 +252,7 @@ mod tests {
 
         fn gather(&self, id: SegmentId, out: &mut Gather) {
             out.push_bytes(&[1; 10]);
-            out.push_bytes(&vec![2; usize::from(id.len)]);
+            out.push_bytes(&vec![2; id.len as usize]);
         }
 
         fn acked(&mut self, _: SegmentId) {}

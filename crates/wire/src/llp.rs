@@ -22,7 +22,7 @@ pub struct SegmentId {
     /// First payload octet of the segment within its message.
     pub offset: u32,
     /// Payload octets of the segment.
-    pub len: u16,
+    pub len: u32,
 }
 
 /// Segments of one message that follow each other: each but the last is as long as the first.
@@ -33,7 +33,7 @@ pub struct SegmentRun {
     /// How many they are, at least one.
     pub count: u64,
     /// Payload octets of the last.
-    pub last_len: u16,
+    pub last_len: u32,
 }
 
 impl SegmentRun {

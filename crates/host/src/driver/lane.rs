@@ -15,6 +15,7 @@ use super::phase::{Phase, PhaseChange};
 use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
 use super::watcher::{LinkWatcher, Notices};
 use crate::connections::LINGER;
+use crate::host::Host;
 
 /// So many bytes at once are bulk, of which more follows in a moment.
 const BULK_BYTES: u64 = 8 << 10;
@@ -86,7 +87,10 @@ pub(super) struct LaneLink {
 }
 
 impl LaneLink {
-    pub fn new(lane: Box<ShmLane>) -> Self {
+    pub fn new(mut lane: Box<ShmLane>, host: &Host) -> Self {
+        if !host.permits_loans() {
+            lane.forbid_loans();
+        }
         Self { lane, reads: ReadHabit::new(), has_more: false, is_full: false }
     }
 
@@ -112,7 +116,9 @@ impl LaneLink {
             let before = octets_in(core);
             any |= self.receive_once(core, now);
             let is_bulk = octets_in(core) - before >= BULK_BYTES;
-            if core.schedule.leased || !is_bulk || !self.await_more() {
+            // What waits for a receive holds back all that could come.
+            let is_over = core.schedule.leased || !is_bulk || core.is_held();
+            if is_over || !self.await_more() {
                 break;
             }
         }
@@ -235,6 +241,18 @@ impl LaneLink {
         self.lane.heed_bell(true);
     }
 
+    /// The process ends: gives the peer time to read what is lent to it, which ends with it.
+    pub fn await_borrower(&mut self, core: &mut Core, until: Instant) {
+        while core.conn.as_ref().is_some_and(Conn::is_lending)
+            && !self.is_over()
+            && !self.is_abandoned()
+            && clock::now() < until
+        {
+            self.wait();
+            self.receive_once(core, clock::now());
+        }
+    }
+
     /// Acknowledges what was placed, before the connection ends.
     pub fn acknowledge(&mut self, core: &mut Core) {
         if let Some(conn) = &mut core.conn {
@@ -270,10 +288,10 @@ pub(super) struct LaneSocket {
 impl LaneSocket {
     pub fn new(
         lane: Box<ShmLane>,
-        peer: Option<SocketAddr>,
+        (peer, host): (Option<SocketAddr>, &Host),
         watcher: Arc<dyn LinkWatcher>,
     ) -> Self {
-        Self { link: LaneLink::new(lane), peer, watcher: Some(watcher), lingers_until: None }
+        Self { link: LaneLink::new(lane, host), peer, watcher: Some(watcher), lingers_until: None }
     }
 
     pub fn ready(&self) -> Ready {
@@ -304,7 +322,11 @@ impl LaneSocket {
                 self.link.acknowledge(core);
                 core.handle(Input::Close, 0);
             }
-            Phase::Left => core.phase = core.phase.after(PhaseChange::Gone),
+            Phase::Left => {
+                // A receive may be in the hands of a message that will not end.
+                core.handle(Input::Close, 0);
+                core.phase = core.phase.after(PhaseChange::Gone);
+            }
             Phase::Lingering | Phase::Closed => {}
         }
     }
@@ -404,6 +426,8 @@ impl Transport for LaneSocket {
         if !core.phase.has_socket() {
             return true;
         }
+        self.link.send(core, clock::now());
+        self.link.await_borrower(core, until);
         core.handle(Input::Close, 0);
         loop {
             self.link.send(core, clock::now());

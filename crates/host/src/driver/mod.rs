@@ -140,7 +140,7 @@ impl Driver {
             }
             MpaCarrier::Lane { lane, peer } => {
                 conn.use_lane();
-                (AnySocket::Lane(Box::new(LaneSocket::new(lane, peer, watcher))), 1)
+                (AnySocket::Lane(Box::new(LaneSocket::new(lane, (peer, host), watcher))), 1)
             }
         };
         let conn = (Some(conn), Phase::Connecting);

@@ -317,14 +317,21 @@ impl ShuttleSocket {
         core.schedule.blocked = outcome != Sending::Done;
     }
 
-    /// Takes what has come about on the connection.
-    fn take_events(&mut self, core: &mut Core) {
-        if core.phase == Phase::Connecting
-            && let Some(shuttle) = shuttle_of_mut(core)
+    /// If the handshake is over: goes on by the lane that it brought, if it did.
+    fn complete_lane(&mut self, core: &mut Core) {
+        let host = Arc::clone(&core.host);
+        if let Some(shuttle) = shuttle_of_mut(core)
             && shuttle.connection().is_open()
         {
-            self.lane.complete(shuttle);
+            self.lane.complete(shuttle, &host);
             core.lanes = self.lane.link().is_some().into();
+        }
+    }
+
+    /// Takes what has come about on the connection.
+    fn take_events(&mut self, core: &mut Core) {
+        if core.phase == Phase::Connecting {
+            self.complete_lane(core);
         }
         let peer = shuttle_of(core).map(|shuttle| shuttle.connection().route().remote);
         while let Some(event) = core.poll_event(|| peer) {
@@ -480,7 +487,9 @@ impl Transport for ShuttleSocket {
             core.handle(Input::Timeout, ns_at(clock::now()));
         }
         self.await_peer(core);
-        core.offer_held(step.now);
+        if self.lane.link().is_none() {
+            core.offer_held(step.now);
+        }
         self.take_events(core);
         self.heed_refusal(core, step.now);
         self.look_after_absence(core, step.now);
@@ -552,6 +561,9 @@ impl Transport for ShuttleSocket {
 
     /// A Close is repeated until it is answered: only then the peer has all acknowledgements.
     fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
+        if let Some(link) = self.lane.link() {
+            link.await_borrower(core, until);
+        }
         self.disconnect(core);
         let is_over = |core: &Core| {
             let ended = shuttle_of(core).is_none_or(|shuttle| shuttle.end().is_some());

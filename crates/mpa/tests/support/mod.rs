@@ -93,7 +93,7 @@ impl UlpduSource for Source {
         let (wqe, segment) = self.queue.pop_front()?;
         let len = segment.pieces.iter().sum::<u32>() as u16;
         self.sent.push(segment);
-        Some(SegmentId { wqe, offset: 0, len })
+        Some(SegmentId { wqe, offset: 0, len: len.into() })
     }
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use weft_rnic::NotReady;
 use weft_rnic::wire::ids::Msn;
 
+use super::loan::LoanLine;
 use super::memory::Mapping;
 use super::ring::FlowCounters;
 
@@ -34,6 +35,8 @@ pub struct DirectionPage {
     pub finished: Line<AtomicU32>,
     /// What the reader says of a message that waits for a receive; see [`pack`].
     pub not_ready: Line<AtomicU64>,
+    /// The writer's memory that the reader may read.
+    pub loan: LoanLine,
 }
 
 /// Whether there is a message that waits.

@@ -37,7 +37,7 @@ use super::memory::{self, Mapping};
 use super::{LaneEnd, ShmLane};
 
 /// The layout of the memory and of the messages here; others do not meet.
-const NAME: &str = "weft-lane-2";
+const NAME: &str = "weft-lane-3";
 /// Bytes of what names a connection: two addresses, or a nonce.
 const OFFER_MAX_BYTES: usize = 128;
 /// Offers that nobody has claimed. Those of who has gone are dropped first.
@@ -190,6 +190,15 @@ fn dial(name: &str) -> io::Result<OwnedFd> {
 
 /// Whether the process at the other end runs as the user of this one.
 fn same_user(socket: BorrowedFd<'_>) -> bool {
+    credentials(socket).is_some_and(|who| who.uid == weft_os::sys::user())
+}
+
+/// The process that made the other end, if it can be seen from here.
+pub(super) fn peer_of(socket: BorrowedFd<'_>) -> Option<i32> {
+    credentials(socket).map(|who| who.pid).filter(|pid| *pid > 0)
+}
+
+fn credentials(socket: BorrowedFd<'_>) -> Option<libc::ucred> {
     // Not by rustix, whose process ids are not 0: that of a process in another namespace is.
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -198,7 +207,7 @@ fn same_user(socket: BorrowedFd<'_>) -> bool {
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut len)
     };
-    result == 0 && who.uid == weft_os::sys::user()
+    (result == 0).then_some(who)
 }
 
 /// Sends one byte without waiting; whether the peer is there and had not bytes enough already.

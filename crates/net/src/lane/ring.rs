@@ -8,6 +8,9 @@
 //! A record does not wrap: what does not fit before the end of the ring begins at its start, behind
 //! a record that says so. So does what is written to an empty ring ([`JUMP_AT_BYTES`]): a
 //! connection with few bytes in flight touches few pages.
+//!
+//! The record of a segment whose payload is lent has the DDP header in its first cache line and the
+//! pieces of memory after it.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -15,9 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_rnic::wire::ddp::{self, TAGGED_LEN, UNTAGGED_LEN};
-use weft_rnic::wire::llp::{Gather, Piece};
-use weft_rnic::{LaneSegment, Pushed};
+use weft_rnic::wire::llp::{Gather, MemoryPiece, Piece};
+use weft_rnic::{LENT_MAX_BYTES, LENT_MIN_BYTES, LaneSegment, Pushed};
+use weft_verbs::mr::SegmentPayload;
 
+use super::loan::{Lender, LentRecord, LoanLoss};
 use super::memory::{Mapping, RING_BYTES};
 
 const SIZE: u64 = RING_BYTES as u64;
@@ -29,6 +34,13 @@ const RECORD_ALIGN: u64 = 64;
 const HEADER_BYTES: u64 = 8;
 /// In place of a length: the next record is at the start of the ring.
 const GO_TO_START: u32 = u32::MAX;
+/// Beside the length of a DDP header: the payload is lent, and the length of the segment is that of
+/// its list of pieces.
+const IS_LENT: u32 = 1 << 31;
+/// Bytes of a piece in that list: an address and a length.
+const PIECE_BYTES: u64 = 16;
+/// Pieces of a list: more than a segment has with 32 entries, of which one may be a null region.
+const PIECES_MAX: u64 = 64;
 /// Segments of up to so many bytes are copied before anything looks at them. Of longer ones only
 /// the DDP header is: their payload goes to its place at once.
 const WHOLE_MAX_BYTES: usize = 256;
@@ -83,6 +95,13 @@ impl LaneRing {
         unsafe { self.bytes.add((position & (SIZE - 1)) as usize) }
     }
 
+    /// A word of the list of pieces behind the record at `position`.
+    fn list_word(&self, position: u64, index: u64) -> &AtomicU64 {
+        let word: *const AtomicU64 = self.at(position + RECORD_ALIGN + index * 8).cast();
+        // SAFETY: aligned and within the ring, and accessed as an atomic only.
+        unsafe { &*word }
+    }
+
     /// One of the two words at the start of the record at `position`, a multiple of
     /// [`RECORD_ALIGN`]: the bytes of its segment, and of the part that is looked at.
     fn word(&self, position: u64, index: usize) -> &AtomicU32 {
@@ -103,6 +122,25 @@ fn record_bytes(len: u64) -> u64 {
     (before + len).next_multiple_of(RECORD_ALIGN)
 }
 
+/// Bytes that a segment takes whose list of pieces has `len` bytes.
+fn lent_record_bytes(len: u64) -> u64 {
+    (RECORD_ALIGN + len).next_multiple_of(RECORD_ALIGN)
+}
+
+/// The pieces of a segment that can be lent: of a header in the slab and enough registered memory.
+fn lendable(segment: &Gather) -> Option<impl Iterator<Item = MemoryPiece> + '_> {
+    let (header, payload) = segment.pieces().split_first()?;
+    let is_header = matches!(header, Piece::Slab { .. });
+    let is_long = segment.len() >= LENT_MIN_BYTES + segment.slab().len();
+    let is_memory = payload.iter().all(|piece| matches!(piece, Piece::Memory(_)));
+    let is_short_list = payload.len() as u64 <= PIECES_MAX;
+    let pieces = payload.iter().filter_map(|piece| match piece {
+        Piece::Memory(memory) => Some(*memory),
+        Piece::Slab { .. } => None,
+    });
+    (is_header && is_long && is_memory && is_short_list).then_some(pieces)
+}
+
 /// Bytes of the header of a segment that begins with this byte, and of all of a short one.
 fn head_bytes(len: usize, first: u8) -> usize {
     if len > WHOLE_MAX_BYTES { ddp::header_len(first) } else { len }
@@ -115,6 +153,13 @@ fn segment_offset(len: usize, head_bytes: usize) -> u64 {
         true => RECORD_ALIGN - head_bytes as u64,
         false => HEADER_BYTES,
     }
+}
+
+/// A piece of the peer's memory, by two words that it wrote.
+fn piece(addr: u64, len: u64) -> Result<MemoryPiece, Corrupt> {
+    let is_range = len > 0 && addr.checked_add(len).is_some();
+    let len = u32::try_from(len).ok().filter(|_| is_range).ok_or(Corrupt)?;
+    Ok(MemoryPiece { addr, len })
 }
 
 /// The end that writes.
@@ -187,26 +232,57 @@ impl RingWriter {
         room.saturating_sub(RECORD_ALIGN) as usize
     }
 
+    /// Writes a segment whose payload the reader is to fetch, if it is one that is worth that, and
+    /// any other as [`RingWriter::push`] does.
+    pub fn push_lent(&mut self, segment: &Gather) -> Pushed {
+        let Some(pieces) = lendable(segment) else { return self.push(segment) };
+        let list_bytes = (segment.pieces().len() as u64 - 1) * PIECE_BYTES;
+        let Some(at) = self.make_room(lent_record_bytes(list_bytes)) else { return Pushed::Full };
+        let header = segment.slab();
+        // SAFETY: `make_room` has seen that there is room, of which the first line holds it.
+        let to = unsafe { self.ring.at(at).add(HEADER_BYTES as usize) };
+        // SAFETY: as above; a DDP header is shorter than a line.
+        unsafe { ptr::copy_nonoverlapping(header.as_ptr(), to, header.len()) };
+        for (index, piece) in (0u64..).zip(pieces) {
+            if !weft_guard::is_readable(piece.addr, 1) {
+                return Pushed::Gone;
+            }
+            self.ring.list_word(at, 2 * index).store(piece.addr, Ordering::Relaxed);
+            self.ring.list_word(at, 2 * index + 1).store(piece.len.into(), Ordering::Relaxed);
+        }
+        let words = (list_bytes as u32, header.len() as u32 | IS_LENT);
+        self.add(at, lent_record_bytes(list_bytes), words);
+        Pushed::Lent
+    }
+
+    /// Where a record of `need` bytes goes, if there is room for it.
+    fn make_room(&self, need: u64) -> Option<u64> {
+        let at = self.place_of(need);
+        (at + need - self.head <= SIZE && need <= to_end(at)).then_some(at)
+    }
+
+    /// Adds a record of `need` bytes at `at`, which is written but for its two words.
+    fn add(&mut self, at: u64, need: u64, words: (u32, u32)) {
+        if at != self.tail {
+            self.ring.word(self.tail, 0).store(GO_TO_START, Ordering::Relaxed);
+        }
+        self.ring.word(at, 0).store(words.0, Ordering::Relaxed);
+        self.ring.word(at, 1).store(words.1, Ordering::Relaxed);
+        self.tail = at + need;
+        self.written += 1;
+    }
+
     /// Copies a segment, all of it or nothing. The reader sees it once [`RingWriter::publish`] is
     /// called.
     pub fn push(&mut self, segment: &Gather) -> Pushed {
         let need = record_bytes(segment.len() as u64);
-        let at = self.place_of(need);
-        if at + need - self.head > SIZE || need > to_end(at) {
-            return Pushed::Full;
-        }
+        let Some(at) = self.make_room(need) else { return Pushed::Full };
         let first = segment.slab().first().copied().unwrap_or_default();
         let head_bytes = head_bytes(segment.len(), first);
         if !self.copy(segment, at + segment_offset(segment.len(), head_bytes)) {
             return Pushed::Gone;
         }
-        if at != self.tail {
-            self.ring.word(self.tail, 0).store(GO_TO_START, Ordering::Relaxed);
-        }
-        self.ring.word(at, 0).store(segment.len() as u32, Ordering::Relaxed);
-        self.ring.word(at, 1).store(head_bytes as u32, Ordering::Relaxed);
-        self.tail = at + need;
-        self.written += 1;
+        self.add(at, need, (segment.len() as u32, head_bytes as u32));
         Pushed::Whole
     }
 
@@ -263,6 +339,10 @@ struct FrontRecord {
     len: usize,
     /// Bytes of it that are copied before anything looks at them.
     head_len: usize,
+    /// Bytes of the record.
+    record_bytes: u64,
+    /// Its payload is in the peer's process.
+    is_lent: bool,
 }
 
 /// The end that reads.
@@ -275,6 +355,8 @@ pub struct RingReader {
     front: Option<FrontRecord>,
     /// The peer has written nonsense: nothing is there any more.
     is_broken: bool,
+    /// The payload of the record, if it is lent; none before this side has said that it reads such.
+    loan: Option<LentRecord>,
     /// A copy of what is looked at of the record: all of a short one, the header of others.
     head_copy: [u8; WHOLE_MAX_BYTES],
 }
@@ -296,8 +378,29 @@ impl RingReader {
             published: 0,
             front: None,
             is_broken: false,
+            loan: None,
             head_copy,
         }
+    }
+
+    /// From now on payloads may be lent by this process.
+    pub fn read_from(&mut self, lender: Lender) {
+        self.loan = Some(LentRecord::new(lender));
+    }
+
+    /// Bytes of the segment that was found last and not taken.
+    pub fn front_bytes(&self) -> usize {
+        self.front.map_or(0, |front| front.len)
+    }
+
+    /// Whether the record that was found last needs its sender to be there.
+    pub fn awaits_lender(&self) -> bool {
+        self.front.is_some_and(|front| front.is_lent)
+    }
+
+    /// Why the payload of that record cannot be had, if so.
+    pub fn loss(&self) -> Option<LoanLoss> {
+        self.loan.as_ref().filter(|_| self.awaits_lender())?.loss()
     }
 
     /// Whether there is a record that nobody has looked at. One that was and is still there waits
@@ -331,7 +434,14 @@ impl RingReader {
                 }
             }
         }
-        let Some(FrontRecord { position, len, head_len }) = self.front else { return Ok(None) };
+        let Some(FrontRecord { position, len, head_len, is_lent, .. }) = self.front else {
+            return Ok(None);
+        };
+        let head = &self.head_copy[..head_len];
+        if let (true, Some(record)) = (is_lent, &self.loan) {
+            let payload = Some(SegmentPayload::lent(record, len - head_len));
+            return Ok(Some(LaneSegment { head, payload }));
+        }
         let payload = (head_len < len).then(|| {
             // SAFETY: within the record, which `find` has seen to be within the ring.
             let from = unsafe { self.ring.at(position).add(head_len) };
@@ -343,7 +453,7 @@ impl RingReader {
                 std::slice::from_raw_parts(from, len - head_len)
             }
         });
-        Ok(Some(LaneSegment { head: &self.head_copy[..head_len], payload }))
+        Ok(Some(LaneSegment { head, payload: payload.map(SegmentPayload::Here) }))
     }
 
     /// Looks for the next record; whether there is one.
@@ -370,32 +480,68 @@ impl RingReader {
                 self.head += skipped;
                 continue;
             }
-            if len == 0 || record_bytes(len.into()) > unread.min(to_end(self.head)) {
+            let head_len = self.ring.word(self.head, 1).load(Ordering::Relaxed);
+            let record_bytes = match head_len & IS_LENT == 0 {
+                true => record_bytes(len.into()),
+                false => lent_record_bytes(len.into()),
+            };
+            if len == 0 || record_bytes > unread.min(to_end(self.head)) {
                 return Err(Corrupt);
             }
-            return self.look_at(len as usize).map(|()| true);
+            let found = match head_len & IS_LENT == 0 {
+                true => self.look_at(len as usize, head_len as usize)?,
+                false => self.look_at_lent(len.into(), (head_len & !IS_LENT) as usize)?,
+            };
+            self.front = Some(FrontRecord { record_bytes, ..found });
+            return Ok(true);
         }
     }
 
     /// Copies what is looked at of the record at the head, whose segment has `len` bytes.
-    fn look_at(&mut self, len: usize) -> Result<(), Corrupt> {
-        let head_len = self.ring.word(self.head, 1).load(Ordering::Relaxed) as usize;
+    fn look_at(&mut self, len: usize, head_len: usize) -> Result<FrontRecord, Corrupt> {
         let is_header = [TAGGED_LEN, UNTAGGED_LEN].contains(&head_len);
         if if len > WHOLE_MAX_BYTES { !is_header } else { head_len != len } {
             return Err(Corrupt);
         }
         let position = self.head + segment_offset(len, head_len);
+        self.copy_head(position, head_len);
+        Ok(FrontRecord { position, len, head_len, record_bytes: 0, is_lent: false })
+    }
+
+    /// The same for one whose payload is lent, with a list of `list_bytes`.
+    fn look_at_lent(&mut self, list_bytes: u64, head_len: usize) -> Result<FrontRecord, Corrupt> {
+        let count = list_bytes / PIECE_BYTES;
+        let is_list = list_bytes.is_multiple_of(PIECE_BYTES) && count <= PIECES_MAX;
+        if !is_list || ![TAGGED_LEN, UNTAGGED_LEN].contains(&head_len) {
+            return Err(Corrupt);
+        }
+        let position = self.head + HEADER_BYTES;
+        self.copy_head(position, head_len);
+        let (ring, at) = (&self.ring, self.head);
+        let load = |index| ring.list_word(at, index).load(Ordering::Relaxed);
+        let pieces = (0..count).map(|index| (load(2 * index), load(2 * index + 1)));
+        let pieces: Vec<_> =
+            pieces.map(|(addr, len)| piece(addr, len)).collect::<Result<_, _>>()?;
+        let payload_bytes: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
+        // More than that no segment has, and no offset within a message overflows.
+        if payload_bytes > LENT_MAX_BYTES as u64 {
+            return Err(Corrupt);
+        }
+        self.loan.as_mut().ok_or(Corrupt)?.set(pieces.into_iter());
+        let len = head_len + payload_bytes as usize;
+        Ok(FrontRecord { position, len, head_len, record_bytes: 0, is_lent: true })
+    }
+
+    fn copy_head(&mut self, position: u64, head_len: usize) {
         let from = self.ring.at(position);
         // SAFETY: within the record, and the copy has room for it.
         unsafe { ptr::copy_nonoverlapping(from, self.head_copy.as_mut_ptr(), head_len) };
-        self.front = Some(FrontRecord { position, len, head_len });
-        Ok(())
     }
 
     /// Takes the first record.
     pub fn pop(&mut self) {
-        if let Some(FrontRecord { len, .. }) = self.front.take() {
-            self.head += record_bytes(len as u64);
+        if let Some(FrontRecord { record_bytes, .. }) = self.front.take() {
+            self.head += record_bytes;
             self.placed += 1;
         }
     }
@@ -425,6 +571,16 @@ impl RingWriter {
     /// Where in the ring the next record goes.
     pub fn offset(&self) -> u64 {
         self.tail & (SIZE - 1)
+    }
+
+    /// Writes this over the words of the record that was written last, of 2018 bytes, and over its
+    /// list.
+    pub fn forge_last(&self, words: (u32, u32), list: [u64; 2]) {
+        let at = self.tail - record_bytes(2018);
+        self.ring.word(at, 0).store(words.0, Ordering::Relaxed);
+        self.ring.word(at, 1).store(words.1, Ordering::Relaxed);
+        self.ring.list_word(at, 0).store(list[0], Ordering::Relaxed);
+        self.ring.list_word(at, 1).store(list[1], Ordering::Relaxed);
     }
 
     /// Writes this into the counter that the reader trusts.

@@ -7,6 +7,7 @@ use std::thread;
 use weft_rnic::wire::ids::Msn;
 use weft_rnic::wire::llp::{Gather, MemoryPiece};
 use weft_rnic::{LaneFlow, NotReady, Pushed, SegmentLane};
+use weft_verbs::mr::SegmentPayload;
 
 use super::rendezvous::{LaneListener, LaneOffer};
 use super::{ShmLane, memory};
@@ -14,7 +15,7 @@ use super::{ShmLane, memory};
 use LaneFlow::{Requests, Responses};
 
 /// Both ends of a lane, made as two processes would over TCP.
-fn pair() -> (ShmLane, ShmLane) {
+pub(super) fn pair() -> (ShmLane, ShmLane) {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let listener = LaneListener::bind(tcp.local_addr().unwrap()).unwrap();
     let stream = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
@@ -43,9 +44,9 @@ fn send(lane: &mut ShmLane, flow: LaneFlow, payload: &[u8]) -> Pushed {
 }
 
 /// The next segment of a flow, as one piece.
-fn take(lane: &mut ShmLane, flow: LaneFlow) -> Option<Vec<u8>> {
+pub(super) fn take(lane: &mut ShmLane, flow: LaneFlow) -> Option<Vec<u8>> {
     let segment = lane.front(flow)?;
-    let whole = [segment.head, segment.payload.unwrap_or_default()].concat();
+    let whole = [segment.head, segment.payload.map_or(&[], SegmentPayload::bytes)].concat();
     lane.pop(flow);
     lane.release();
     Some(whole)
@@ -63,7 +64,7 @@ impl Random {
     }
 }
 
-fn byte_at(position: u64) -> u8 {
+pub(super) fn byte_at(position: u64) -> u8 {
     (position.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
@@ -88,7 +89,7 @@ fn write_all(lane: &mut ShmLane, total: u64, mut random: Random) {
             continue;
         }
         match lane.push(flow, &segment(*position, len as usize)) {
-            Pushed::Whole => *position += len,
+            Pushed::Whole | Pushed::Lent => *position += len,
             Pushed::Full => {
                 lane.publish();
                 lane.wait();
@@ -110,7 +111,8 @@ fn read_all(lane: &mut ShmLane, total: u64, mut random: Random) {
         let position = &mut received[flow as usize];
         match lane.front(flow) {
             Some(segment) => {
-                let whole = [segment.head, segment.payload.unwrap_or_default()].concat();
+                let whole =
+                    [segment.head, segment.payload.map_or(&[], SegmentPayload::bytes)].concat();
                 let (header, payload) = whole.split_at(18);
                 assert_eq!(header, [0x41; 18]);
                 for byte in payload {

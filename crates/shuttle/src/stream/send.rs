@@ -306,7 +306,11 @@ mod tests {
         fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
             let at = self.handed.len() as u32;
             let len = if at % 3 == 2 { mulpdu / 2 } else { mulpdu };
-            self.handed.push(SegmentId { wqe: at / 3, offset: at % 3 * u32::from(mulpdu), len });
+            self.handed.push(SegmentId {
+                wqe: at / 3,
+                offset: at % 3 * u32::from(mulpdu),
+                len: len.into(),
+            });
             self.handed.last().copied()
         }
 

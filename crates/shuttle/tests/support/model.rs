@@ -184,7 +184,7 @@ impl UlpduSource for Source {
         let head = if posted.message.write { TAGGED_LEN } else { UNTAGGED_LEN } as u16;
         let left = posted.message.octets - self.offset;
         let len = left.min(u32::from(mulpdu - head)) as u16;
-        let id = SegmentId { wqe: self.next as u32, offset: self.offset, len };
+        let id = SegmentId { wqe: self.next as u32, offset: self.offset, len: len.into() };
         self.offset += u32::from(len);
         if self.offset == posted.message.octets {
             (self.next, self.offset) = (self.next + 1, 0);
@@ -195,7 +195,7 @@ impl UlpduSource for Source {
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {
         let posted = self.messages[id.wqe as usize];
-        let last = id.offset + u32::from(id.len) == posted.message.octets;
+        let last = id.offset + id.len == posted.message.octets;
         if posted.message.write {
             let control = Opcode::Write.control();
             let to = posted.addr + u64::from(id.offset);
@@ -212,7 +212,7 @@ impl UlpduSource for Source {
             out.push_bytes(&header.to_bytes());
         }
         let addr = posted.addr + u64::from(id.offset);
-        out.push_memory(MemoryPiece { addr, len: u32::from(id.len) });
+        out.push_memory(MemoryPiece { addr, len: id.len });
     }
 
     fn acked(&mut self, id: SegmentId) {
@@ -221,7 +221,7 @@ impl UlpduSource for Source {
         assert!((self.acked as u64) < delivered, "completed before it is delivered");
         self.acked += 1;
         let Posted { message, msn, .. } = self.messages[id.wqe as usize];
-        let last = !message.write && id.offset + u32::from(id.len) == message.octets;
+        let last = !message.write && id.offset + id.len == message.octets;
         if last && self.credit.is_some_and(|credit| credit.next() == msn) {
             self.credit = None;
         }
@@ -230,9 +230,8 @@ impl UlpduSource for Source {
     fn receiver_not_ready(&mut self, credit: Msn, _: u32) {
         let waits = |posted: &&Posted| !posted.message.write && posted.msn == credit.next();
         let waits = self.messages.iter().position(|posted| waits(&posted));
-        let ends = |id: &SegmentId| {
-            id.offset + u32::from(id.len) == self.messages[id.wqe as usize].message.octets
-        };
+        let ends =
+            |id: &SegmentId| id.offset + id.len == self.messages[id.wqe as usize].message.octets;
         let whole = |id: &SegmentId| id.wqe as usize + usize::from(ends(id));
         let done = self.handed[..self.acked].last().map_or(0, whole);
         self.credit = waits.filter(|at| *at >= done).map(|_| credit);

@@ -107,7 +107,7 @@ impl UlpduSource for LanePort {
         self.left -= u64::from(len);
         self.offset += u64::from(len);
         self.handed += 1;
-        Some(SegmentId { wqe, offset: in_write, len: len as u16 })
+        Some(SegmentId { wqe, offset: in_write, len })
     }
 
     fn left(&self, enough: u64) -> u64 {
@@ -115,11 +115,11 @@ impl UlpduSource for LanePort {
     }
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {
-        let last = id.offset + u32::from(id.len) == WRITE_OCTETS;
+        let last = id.offset + id.len == WRITE_OCTETS;
         let control = Opcode::Write.control();
         let to = u64::from(id.offset);
         out.push_bytes(&TaggedHeader { last, control, stag: STag(1), to }.to_bytes());
-        out.push_memory(MemoryPiece { addr: 0, len: u32::from(id.len) });
+        out.push_memory(MemoryPiece { addr: 0, len: id.len });
     }
 
     fn acked(&mut self, _: SegmentId) {

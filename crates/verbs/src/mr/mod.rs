@@ -6,6 +6,7 @@
 //! is under way and none can begin.
 
 mod device;
+mod payload;
 mod place;
 mod reader;
 mod region;
@@ -13,6 +14,7 @@ mod table;
 mod window;
 
 pub use device::{Budget, DeviceMemory};
+pub use payload::{LentMemory, SegmentPayload};
 pub use place::inline_bytes;
 pub use reader::RegionReader;
 pub use region::{Accessor, Backing, MappedCheck, RegionFault, RegionSpec};

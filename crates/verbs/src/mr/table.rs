@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use weft_sync::{RwLock, RwLockWriteGuard};
 
+use super::payload::SegmentPayload;
 use super::place;
 use super::reader::RegionReader;
 use super::region::{Accessor, RegionEntry, RegionFault, RegionSpec};
@@ -184,18 +185,19 @@ impl RegionTable {
     }
 
     /// Writes data of a peer to `to` in region `key`.
-    pub fn write(
+    pub fn write<'a>(
         &self,
         key: u32,
         who: impl Into<Accessor>,
         to: u64,
-        bytes: &[u8],
+        payload: impl Into<SegmentPayload<'a>>,
         right: Access,
     ) -> Result<(), RegionFault> {
+        let payload = payload.into();
         let regions = self.regions.read();
         let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
-        let addr = region.check(who.into(), to, bytes.len() as u64, right)?;
-        let is_there = region.is_null() || place::write_app(addr, bytes);
+        let addr = region.check(who.into(), to, payload.len() as u64, right)?;
+        let is_there = region.is_null() || payload.write_to(addr);
         is_there.then_some(()).ok_or(RegionFault::Bounds)
     }
 
@@ -217,18 +219,19 @@ impl RegionTable {
         place::read_app_into(addr, out).then_some(()).ok_or(RegionFault::Bounds)
     }
 
-    /// Writes `bytes` into the list of entries, `offset` bytes into it.
+    /// Writes `payload` into the list of entries, `offset` bytes into it.
     ///
-    /// The entries must have room for them.
-    pub fn scatter(
+    /// The entries must have room for it.
+    pub fn scatter<'a>(
         &self,
         pd: u32,
         sges: &[Sge],
         offset: u64,
-        bytes: &[u8],
+        payload: impl Into<SegmentPayload<'a>>,
     ) -> Result<(), RegionFault> {
-        let mut rest = bytes;
-        parts(sges, offset, bytes.len() as u64).try_for_each(|part| {
+        let payload = payload.into();
+        let mut rest = payload;
+        parts(sges, offset, payload.len() as u64).try_for_each(|part| {
             let (now, later) = rest.split_at(part.length as usize);
             rest = later;
             self.write(part.lkey, pd, part.addr, now, Access::LOCAL_WRITE)

@@ -6,7 +6,7 @@
 //! request is complete.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::attr::QpCap;
 use super::send_wqe::SendWqe;
@@ -40,6 +40,8 @@ pub struct SendQueue {
     unanswered: u32,
     /// Remote requests that succeeded.
     succeeded: u64,
+    /// What tells a reader in another process that the memory of posted requests is still lent.
+    loan: Arc<AtomicU64>,
 }
 
 impl SendQueue {
@@ -61,7 +63,23 @@ impl SendQueue {
             silent: 0,
             unanswered: 0,
             succeeded: 0,
+            loan: Arc::default(),
         }
+    }
+
+    /// Lends the memory of posted requests to a reader in another process, until one fails or is
+    /// flushed or dropped, from when on the application may use that memory otherwise. The reader
+    /// looks at this word after it has read the memory, and trusts what it has read if it finds
+    /// `mark` there, which is not 0.
+    pub fn lend(&mut self, mark: u64) -> Arc<AtomicU64> {
+        self.loan = Arc::new(AtomicU64::new(mark));
+        Arc::clone(&self.loan)
+    }
+
+    /// Before anybody hears of the end of a request that the reader may be at.
+    fn end_loan(&self) {
+        self.loan.store(0, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     /// Adds a request. `limit` is the number of slots the application was promised.
@@ -198,9 +216,10 @@ impl SendQueue {
         all.find(|seq| wanted(self.get(*seq)))
     }
 
-    /// Started request with message number `msn`, of those that take a receive.
+    /// Started request with message number `msn`, of those that take a receive. One that was not
+    /// started has the number of the request that had its slot before.
     pub fn under_way(&self, msn: u32) -> Option<u32> {
-        self.find(|wqe| wqe.op.takes_receive() && wqe.msn == msn && wqe.is_out())
+        self.find(|wqe| wqe.op.takes_receive() && wqe.msn == msn && wqe.unacked > 0)
     }
 
     /// Sink of the response to `seq`; empty once that is complete.
@@ -290,6 +309,7 @@ impl SendQueue {
         if !self.is_live(seq) {
             return;
         }
+        self.end_loan();
         while self.tail != seq {
             let done = self.get(self.tail).is_done();
             let status = if done { WcStatus::Success } else { WcStatus::WrFlushErr };
@@ -300,6 +320,7 @@ impl SendQueue {
 
     /// Completes all remaining requests as flushed.
     pub fn flush(&mut self, qp_num: u32, cq: &Cq) {
+        self.end_loan();
         while self.tail != self.head {
             let done = self.tail != self.next && self.get(self.tail).is_done();
             let status = if done { WcStatus::Success } else { WcStatus::WrFlushErr };
@@ -309,6 +330,7 @@ impl SendQueue {
 
     /// Completes all remaining requests successfully: unreliable services do not report losses.
     pub fn let_go(&mut self, qp_num: u32, cq: &Cq) {
+        self.end_loan();
         while self.tail != self.head {
             self.finish(qp_num, cq, WcStatus::Success, 0);
         }
@@ -316,6 +338,7 @@ impl SendQueue {
 
     /// Drops everything without completions.
     pub fn reset(&mut self) {
+        self.end_loan();
         self.tail = self.head;
         self.next = self.head;
         self.release();
@@ -461,6 +484,47 @@ mod tests {
         assert!(queue.is_placed(0));
         queue.complete(1, &cq);
         assert!(queue.is_placed(0), "it is complete");
+    }
+
+    #[test]
+    fn a_loan_ends_with_the_first_request_that_does_not_succeed() {
+        type End = fn(&mut SendQueue, &Cq);
+        let ends: [End; 4] = [
+            |queue, cq| queue.fail(1, 1, cq, WcStatus::RetryExcErr, 0),
+            |queue, cq| queue.flush(1, cq),
+            |queue, cq| queue.let_go(1, cq),
+            |queue, _| queue.reset(),
+        ];
+        for end in ends {
+            let (mut queue, cq) = queue(4);
+            let word = queue.lend(7);
+            for id in 0..2 {
+                post(&mut queue, id, SendOp::Send, SIGNALED).unwrap();
+                queue.segment_out(id as u32, true);
+            }
+            queue.segments_acked(0, 1);
+            queue.complete(1, &cq);
+            assert_eq!(word.load(Ordering::Relaxed), 7);
+            end(&mut queue, &cq);
+            assert_eq!(word.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_not_started_is_not_taken_for_the_one_before_it_in_its_slot() {
+        let (mut queue, cq) = queue(2);
+        for id in 0..2 {
+            post(&mut queue, id, SendOp::Send, SIGNALED).unwrap();
+            queue.number(id as u32, 1 + id as u32);
+            queue.segment_out(id as u32, true);
+        }
+        assert_eq!(queue.under_way(1), Some(0));
+        queue.segments_acked(0, 1);
+        queue.complete(1, &cq);
+        assert_eq!(polled(&cq), [(0, 0)]);
+        post(&mut queue, 2, SendOp::Send, SIGNALED).unwrap();
+        assert_eq!(queue.under_way(1), None, "the peer spoke of the request that is complete");
+        assert_eq!(queue.under_way(2), Some(1));
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl UlpduSource for Segments {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
         let segment = self.out.get(self.next)?;
         assert!(segment.len() <= usize::from(mulpdu));
-        let id = SegmentId { wqe: self.next as u32, offset: 0, len: segment.len() as u16 };
+        let id = SegmentId { wqe: self.next as u32, offset: 0, len: segment.len() as u32 };
         self.next += 1;
         Some(id)
     }

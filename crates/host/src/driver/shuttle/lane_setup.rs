@@ -37,7 +37,7 @@ impl LaneSetup {
     }
 
     /// The handshake is over: has the connection go on by its lane, if there is one.
-    pub fn complete(&mut self, shuttle: &mut ShuttleQp) {
+    pub fn complete(&mut self, shuttle: &mut ShuttleQp, host: &Host) {
         let lane = match std::mem::replace(self, Self::None) {
             Self::Awaited(listener) => {
                 let route = shuttle.connection().route();
@@ -52,7 +52,7 @@ impl LaneSetup {
         };
         if let Some(lane) = lane {
             shuttle.use_lane();
-            *self = Self::Open(LaneLink::new(Box::new(lane)));
+            *self = Self::Open(LaneLink::new(Box::new(lane), host));
         }
     }
 

@@ -1,0 +1,211 @@
+//! Payloads that go from one process to another by one copy: the record of a segment names the
+//! sender's memory, and the receiver reads it there (process_vm_readv(2), the "CMA" of MPI and
+//! UCX).
+//!
+//! The sender lends the memory of what is posted to its queue pair, and a word beside it, in which
+//! a random mark stands as long as the loan lasts. Who reads a payload reads that word after it in
+//! the same call: if the mark is still there, the sender had not yet heard of the end of its
+//! request, so what was read is what it posted. Another program in a process of the same number,
+//! after an end or an exec, does not have the mark.
+//!
+//! Invariant: the last byte of a payload is written to its place after all others, and only if the
+//! mark was still there. Addresses that a peer names are looked up in the process that the kernel
+//! says is at the other end, never in this one.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use weft_os::random;
+use weft_rnic::Loan;
+use weft_rnic::wire::llp::MemoryPiece;
+use weft_verbs::mr::LentMemory;
+use weft_verbs::qp::send_queue::SendQueue;
+
+/// Bytes that are read at a time where it has to be found out which side's memory is gone.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// What the two sides of a direction say of loans. All zero: nothing is lent.
+#[repr(C, align(64))]
+pub struct LoanLine {
+    /// Where in its process the writer's word is, and what stands there.
+    word: AtomicU64,
+    mark: AtomicU64,
+    /// What the reader makes of it: a [`Loan`] by number.
+    answer: AtomicU32,
+}
+
+impl LoanLine {
+    /// Tells the reader where the memory of `queue` is lent; gives the word, which is to live as
+    /// long as that may be read.
+    pub fn lend(&self, queue: &mut SendQueue) -> Arc<AtomicU64> {
+        let mark = u64::from_ne_bytes(random::random_octets()).max(1);
+        let word = queue.lend(mark);
+        self.word.store(Arc::as_ptr(&word) as u64, Ordering::Relaxed);
+        self.mark.store(mark, Ordering::Release);
+        word
+    }
+
+    /// What the reader makes of it.
+    pub fn answer(&self) -> Loan {
+        match self.answer.load(Ordering::Acquire) {
+            1 => Loan::Read,
+            2 => Loan::Refused,
+            _ => Loan::Copied,
+        }
+    }
+
+    /// Tells the writer what this side makes of it.
+    pub fn set_answer(&self, loan: Loan) {
+        self.answer.store(loan as u32, Ordering::Release);
+    }
+
+    /// Tries whether the memory of process `pid` can be read: `None` before it lends any.
+    pub fn try_reading(&self, pid: i32) -> Option<Result<Lender, LoanUnreadable>> {
+        let mark = self.mark.load(Ordering::Acquire);
+        let lender = Lender { pid, word: self.word.load(Ordering::Relaxed), mark };
+        (mark != 0).then(|| if lender.still_lends() { Ok(lender) } else { Err(LoanUnreadable) })
+    }
+}
+
+/// The memory of a process cannot be read: the system forbids it, or it has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoanUnreadable;
+
+/// A process that lends memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Lender {
+    pid: i32,
+    word: u64,
+    mark: u64,
+}
+
+impl Lender {
+    fn still_lends(&self) -> bool {
+        let mut mark = 0;
+        self.read(&[], &mut [], &mut mark) && mark == self.mark
+    }
+
+    /// Reads `remote` into `local`, and the word after that into `mark`; whether all was there.
+    fn read(&self, remote: &[libc::iovec], local: &mut [libc::iovec], mark: &mut u64) -> bool {
+        let word = libc::iovec { iov_base: self.word as *mut _, iov_len: size_of::<u64>() };
+        let remote = [remote, &[word]].concat();
+        let here = libc::iovec { iov_base: (&raw mut *mark).cast(), iov_len: size_of::<u64>() };
+        let local = [&*local, &[here]].concat();
+        let len: usize = local.iter().map(|part| part.iov_len).sum();
+        let counts = (local.len() as libc::c_ulong, remote.len() as libc::c_ulong);
+        // SAFETY: the kernel checks all addresses; whoever filled `local` vouches for those here.
+        let read = unsafe {
+            libc::process_vm_readv(self.pid, local.as_ptr(), counts.0, remote.as_ptr(), counts.1, 0)
+        };
+        usize::try_from(read) == Ok(len)
+    }
+}
+
+/// Why a payload cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoanLoss {
+    /// The loan is over.
+    Ended,
+    /// The loan lasts, but the memory is not mapped.
+    Unmapped,
+}
+
+/// The payload of a segment that a process lends.
+#[derive(Debug)]
+pub struct LentRecord {
+    lender: Lender,
+    pieces: Vec<MemoryPiece>,
+    loss: Cell<Option<LoanLoss>>,
+}
+
+impl LentRecord {
+    /// Nothing, of `lender`.
+    pub fn new(lender: Lender) -> Self {
+        Self { lender, pieces: Vec::new(), loss: Cell::new(None) }
+    }
+
+    /// Names other memory.
+    pub fn set(&mut self, pieces: impl Iterator<Item = MemoryPiece>) {
+        self.pieces.clear();
+        self.pieces.extend(pieces);
+        self.loss.set(None);
+    }
+
+    /// Why it cannot be had, if so.
+    pub fn loss(&self) -> Option<LoanLoss> {
+        self.loss.get()
+    }
+
+    /// Where the bytes at `range` are.
+    fn remote(&self, range: &Range<usize>) -> Vec<libc::iovec> {
+        let mut parts = Vec::with_capacity(self.pieces.len() + 1);
+        let mut at = 0;
+        for piece in &self.pieces {
+            let len = piece.len as usize;
+            let from = range.start.clamp(at, at + len) - at;
+            let to = range.end.clamp(at, at + len) - at;
+            if from < to {
+                let iov_base = (piece.addr + from as u64) as *mut libc::c_void;
+                parts.push(libc::iovec { iov_base, iov_len: to - from });
+            }
+            at += len;
+        }
+        parts
+    }
+
+    /// [`LentMemory::copy_to`] by way of a buffer, after some memory turned out not to be there:
+    /// tells whose.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn copy_by_chunks(&self, range: Range<usize>, to: u64) -> bool {
+        let mut chunk = vec![0; CHUNK_BYTES.min(range.len())];
+        for start in range.clone().step_by(CHUNK_BYTES) {
+            let part = start..range.end.min(start + CHUNK_BYTES);
+            let bytes = &mut chunk[..part.len()];
+            let here = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            let mut mark = 0;
+            let is_whole = self.lender.read(&self.remote(&part), &mut [here], &mut mark);
+            if !is_whole || mark != self.lender.mark {
+                let lasts = self.lender.still_lends();
+                self.loss.set(Some(if lasts { LoanLoss::Unmapped } else { LoanLoss::Ended }));
+                return false;
+            }
+            // SAFETY: the caller vouches for the memory.
+            if !unsafe { weft_guard::write(to + (start - range.start) as u64, bytes) } {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl LentMemory for LentRecord {
+    unsafe fn copy_to(&self, range: Range<usize>, to: u64) -> bool {
+        self.loss.set(None);
+        let Some(body_len) = range.len().checked_sub(1) else { return true };
+        let (mut last, mut mark) = (0u8, 0);
+        let mut local = [
+            libc::iovec { iov_base: to as *mut _, iov_len: body_len },
+            libc::iovec { iov_base: (&raw mut last).cast(), iov_len: 1 },
+        ];
+        if !self.lender.read(&self.remote(&range), &mut local, &mut mark) {
+            // SAFETY: passed on.
+            return unsafe { self.copy_by_chunks(range, to) };
+        }
+        if mark != self.lender.mark {
+            self.loss.set(Some(LoanLoss::Ended));
+            return false;
+        }
+        fence(Ordering::Release);
+        // SAFETY: the last byte of the range that the caller vouches for.
+        unsafe { weft_guard::write(to + body_len as u64, &[last]) }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.loss.get().is_some()
+    }
+}
