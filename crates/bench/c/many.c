@@ -141,6 +141,15 @@ static void serve(void) {
     }
 }
 
+/* Waits until the client has ended its first connection. It looks at its completions no more then:
+ * before, it might find the flush of one connection ahead of the last answer on another. */
+static void await_end(void) {
+    struct rdma_cm_event *event;
+    must(rdma_get_cm_event(ids[0]->channel, &event), "rdma_get_cm_event");
+    must(event->event != RDMA_CM_EVENT_DISCONNECTED, "waiting for the end");
+    must(rdma_ack_cm_event(event), "rdma_ack_cm_event");
+}
+
 /* The connection on which a message has arrived. */
 static int wait_for_message(void) {
     struct ibv_wc completion;
@@ -238,6 +247,7 @@ int main(int argc, char **argv) {
     meet(argv);
     if (!connects) {
         serve();
+        await_end();
     } else {
         if (strcmp(argv[5], "one") == 0)
             one(atof(argv[4]));

@@ -150,6 +150,8 @@ impl ShuttleSocket {
             // What it placed and said before it went is there now.
             link.receive(core, step.now);
             self.receive_bundles(core);
+            // Before its descriptor is closed: the next socket may have the same number.
+            core.ignore_bell();
             self.lane = LaneSetup::None;
             self.handle_lane_lost(core, step.now);
             return true;
