@@ -114,8 +114,11 @@ impl ShmLane {
 
     /// Tries once whether the peer's memory can be read, if it lends any, and tells it.
     fn try_loan(&mut self) {
-        let peer = rendezvous::peer_of(self.bell());
-        let tried = peer.and_then(|pid| self.page(self.back).loan.try_reading(pid));
+        let Some(peer) = rendezvous::peer_of(self.bell()) else {
+            self.has_tried = true;
+            return;
+        };
+        let tried = self.page(self.back).loan.try_reading(peer);
         self.has_tried = tried.is_some();
         if let Some(Ok(lender)) = tried {
             self.readers[LaneFlow::Requests as usize].read_from(lender);

@@ -72,11 +72,11 @@ pub struct StreamConfig {
 pub struct StreamStats {
     /// Segments handed to the lower layer.
     pub segments_out: u64,
-    /// SegmentPayload bytes handed to the lower layer.
+    /// Payload bytes handed to the lower layer.
     pub octets_out: u64,
     /// Segments taken from the lower layer.
     pub segments_in: u64,
-    /// SegmentPayload bytes placed.
+    /// Payload bytes placed.
     pub octets_in: u64,
 }
 

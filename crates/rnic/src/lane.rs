@@ -172,9 +172,8 @@ struct LaneFlight {
     sent: u64,
     /// What the peer has placed when everything is complete.
     awaited: u64,
-    /// What it has placed when nothing is lent any more, and what it has.
+    /// What it has placed when nothing is lent any more.
     lent: u64,
-    placed: u64,
 }
 
 impl LaneFlight {
@@ -197,7 +196,6 @@ impl LaneFlight {
 
     /// Has `source` hear of everything that is complete with the segment `placed`.
     fn acknowledge(&mut self, placed: u64, source: &mut TxPort<'_>) {
-        self.placed = placed;
         while let Some(front) = self.runs.front()
             && front.placed <= placed
             && let Some(AwaitedRun { run, placed: first, one_by_one }) = self.runs.pop_front()
@@ -209,11 +207,6 @@ impl LaneFlight {
                 self.runs.push_front(AwaitedRun { run, placed: first + count, one_by_one });
             }
         }
-    }
-
-    /// Whether the peer has yet to read something from this process.
-    fn is_lending(&self) -> bool {
-        self.lent > self.placed
     }
 }
 
@@ -297,7 +290,7 @@ impl LaneTraffic {
 
     /// Whether the peer has yet to read something from the memory of this process.
     pub fn is_lending(&self) -> bool {
-        self.flights.iter().any(LaneFlight::is_lending)
+        self.flights[LaneFlow::Requests as usize].lent > self.taken[LaneFlow::Requests as usize]
     }
 
     /// Whether something is complete only when the peer has placed more.
@@ -477,8 +470,10 @@ impl LaneTraffic {
     pub fn finish(&mut self, rdmap: &mut RdmapStream, qp: &Qp) {
         if self.completion == LaneCompletion::Written && !rdmap.is_dead() {
             let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
-            for flight in self.flights.iter_mut().filter(|flight| !flight.is_lending()) {
-                flight.acknowledge(u64::MAX, &mut port);
+            let taken = self.taken;
+            for (flight, taken) in self.flights.iter_mut().zip(taken) {
+                let complete = if flight.lent > taken { taken } else { u64::MAX };
+                flight.acknowledge(complete, &mut port);
             }
         }
     }

@@ -169,7 +169,7 @@ bitflags::bitflags! {
         const QKEY = 1 << 6;
         /// Address of the peer.
         const AV = 1 << 7;
-        /// SegmentPayload bytes of a packet.
+        /// Payload bytes of a packet.
         const PATH_MTU = 1 << 8;
         /// Acknowledgement timeout.
         const TIMEOUT = 1 << 9;
@@ -223,7 +223,7 @@ pub struct QpAttr {
     pub qkey: u32,
     /// Address of the peer.
     pub path: AddressVector,
-    /// SegmentPayload bytes of a packet, as in `enum ibv_mtu`: 1 is 256, 5 is 4096.
+    /// Payload bytes of a packet, as in `enum ibv_mtu`: 1 is 256, 5 is 4096.
     pub path_mtu: u8,
     /// Acknowledgement timeout: 4.096 us times two to the power of this; 0 is for ever.
     pub timeout: u8,

@@ -16,7 +16,7 @@ pub struct SendWqe {
     pub op: SendOp,
     /// Flags of the request.
     pub flags: SendFlags,
-    /// SegmentPayload bytes, or the size of the result.
+    /// Payload bytes, or the size of the result.
     pub len: u32,
     /// Message sequence number.
     pub msn: u32,
