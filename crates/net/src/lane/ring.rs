@@ -488,28 +488,32 @@ impl RingReader {
             if len == 0 || record_bytes > unread.min(to_end(self.head)) {
                 return Err(Corrupt);
             }
-            let found = match head_len & IS_LENT == 0 {
-                true => self.look_at(len as usize, head_len as usize)?,
-                false => self.look_at_lent(len.into(), (head_len & !IS_LENT) as usize)?,
+            let is_lent = head_len & IS_LENT != 0;
+            let head_len = (head_len & !IS_LENT) as usize;
+            let (position, len) = match is_lent {
+                false => (self.look_at(len as usize, head_len)?, len as usize),
+                true => self.look_at_lent(len.into(), head_len)?,
             };
-            self.front = Some(FrontRecord { record_bytes, ..found });
+            self.front = Some(FrontRecord { position, len, head_len, record_bytes, is_lent });
             return Ok(true);
         }
     }
 
-    /// Copies what is looked at of the record at the head, whose segment has `len` bytes.
-    fn look_at(&mut self, len: usize, head_len: usize) -> Result<FrontRecord, Corrupt> {
+    /// Copies what is looked at of the record at the head, whose segment has `len` bytes; where the
+    /// segment begins.
+    fn look_at(&mut self, len: usize, head_len: usize) -> Result<u64, Corrupt> {
         let is_header = [TAGGED_LEN, UNTAGGED_LEN].contains(&head_len);
         if if len > WHOLE_MAX_BYTES { !is_header } else { head_len != len } {
             return Err(Corrupt);
         }
         let position = self.head + segment_offset(len, head_len);
         self.copy_head(position, head_len);
-        Ok(FrontRecord { position, len, head_len, record_bytes: 0, is_lent: false })
+        Ok(position)
     }
 
-    /// The same for one whose payload is lent, with a list of `list_bytes`.
-    fn look_at_lent(&mut self, list_bytes: u64, head_len: usize) -> Result<FrontRecord, Corrupt> {
+    /// The same for one whose payload is lent, with a list of `list_bytes`; also the bytes of the
+    /// segment.
+    fn look_at_lent(&mut self, list_bytes: u64, head_len: usize) -> Result<(u64, usize), Corrupt> {
         let count = list_bytes / PIECE_BYTES;
         let is_list = list_bytes.is_multiple_of(PIECE_BYTES) && count <= PIECES_MAX;
         if !is_list || ![TAGGED_LEN, UNTAGGED_LEN].contains(&head_len) {
@@ -528,8 +532,7 @@ impl RingReader {
             return Err(Corrupt);
         }
         self.loan.as_mut().ok_or(Corrupt)?.set(pieces.into_iter());
-        let len = head_len + payload_bytes as usize;
-        Ok(FrontRecord { position, len, head_len, record_bytes: 0, is_lent: true })
+        Ok((position, head_len + payload_bytes as usize))
     }
 
     fn copy_head(&mut self, position: u64, head_len: usize) {
