@@ -7,6 +7,8 @@
 //! whether its answer came in time. A peer without SDP is reached as fast as ever, unless a
 //! firewall drops UDP silently.
 //!
+//! A peer that is near stays with TCP where nothing asks for SDP (`near`).
+//!
 //! With a key, and over iWARP, TCP is connected only once the peer has agreed to SDP. Where TCP is
 //! forbidden (`strict`) and the peer does not agree, the connection is refused.
 
@@ -29,11 +31,12 @@ use crate::conn::table::ConnTable;
 use crate::conn::{ConnPart, SdpConn};
 use crate::fabric::{Fabric, conn_param};
 use crate::names::SocketEnds;
+use crate::near::TcpUse;
 use crate::registry::Registry;
 use crate::report::Carrier;
 use crate::stream::SdpStream;
 use crate::watched_fd::WatchedFd;
-use crate::{address, rdma, strict, sys};
+use crate::{address, near, rdma, strict, sys};
 
 /// How long address resolution may take: the answer is in the kernel's tables.
 const ROUTE_LIMIT: Duration = Duration::from_secs(1);
@@ -53,6 +56,12 @@ pub enum ConnectResult {
 pub fn connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
     let table = &Registry::get().conns;
     let (settings, reports) = (&table.env.settings, &table.env.reports);
+    if settings.tcp_use(remote, false) == TcpUse::WhereNear
+        && table.env.near.has(address::meant(remote).ip(), clock::now())
+    {
+        reports.connected(remote, Carrier::Tcp(near::NEAR));
+        return ConnectResult::Bypass;
+    }
     match ConnectCall::begin(table, fd, remote) {
         Ok(call) => call.finish(),
         Err(why) if strict::forbids_connect(settings, fd, address::meant(remote)) => {
@@ -96,7 +105,8 @@ impl ConnectCall {
         let strict =
             strict::forbids_tcp(&table.env.settings, local.ip(), address::meant(remote).ip());
         let conn = SdpConn::new(table, SocketEnds { local, remote }, ConnPhase::Connecting);
-        let asked = ask(table, &conn, local, address::meant(remote), strict);
+        let tcp_use = table.env.settings.tcp_use(remote, strict);
+        let asked = ask(table, &conn, local, address::meant(remote), tcp_use);
         if let Err(why) = asked {
             conn.finish(&mut conn.lock());
             return Err(why);
@@ -225,7 +235,7 @@ fn ask(
     conn: &Arc<SdpConn>,
     local: SocketAddr,
     remote: SocketAddr,
-    strict: bool,
+    tcp_use: TcpUse,
 ) -> Result<(), &'static str> {
     let env = &table.env;
     let fabric = Fabric::new(env.settings.iwarp);
@@ -252,7 +262,7 @@ fn ask(
     let opened = SdpStream::open(&env.devices, fabric.personality, to.ip(), names, conn.waker());
     let (stream, hello) = opened.map_err(|_| "no queue pair is to be had")?;
     let limit = env.settings.answer_limit;
-    inner.attempt = Some(ConnectAttempt::new(remote, fabric, strict, limit, clock::now()));
+    inner.attempt = Some(ConnectAttempt::new(remote, fabric, tcp_use, limit, clock::now()));
     cm.resolve_route().map_err(|_| "there is no way to it")?;
     cm.connect(&conn_param(hello), stream.qp()).map_err(|_| "it cannot be called")?;
     inner.stream = Some(stream);

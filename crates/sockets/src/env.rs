@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weft_reactor::warm::Warm;
 
 use crate::cm_events::{CmEvents, CmHandlers};
+use crate::near::NearPeers;
 use crate::report::Reports;
 use crate::settings::SocketSettings;
 use crate::stream::SdpDevices;
@@ -32,6 +33,8 @@ pub struct Env {
     pub watches: Watches,
     /// Options of connections that have no TCP socket.
     pub options: TcpOptions,
+    /// The hosts to which TCP is faster than SDP.
+    pub near: NearPeers,
     next_id: AtomicU64,
 }
 
@@ -50,6 +53,7 @@ impl Env {
             events: CmEvents::new(handlers),
             watches: Watches::new(parent.map(|parent| &parent.watches)),
             options: TcpOptions::new(parent.map(|parent| &parent.options)),
+            near: NearPeers::default(),
             next_id: AtomicU64::new(1),
             settings,
         }

@@ -17,8 +17,8 @@
 //! - `pair`: connections between applications of one host, which leave this library at once.
 //! - `env`: what all connections use; `cm_events`, `watches`, `tcp_options`, `report`, `settings`,
 //!   `rules`.
-//! - `strict`: where TCP does not take the place of SDP; `fabric`: the transport below SDP;
-//!   `abandoned`: connects that were given up; `generations`: one registry per process.
+//! - `strict`: where TCP does not take the place of SDP; `near`: where it does although there is
+//!   SDP; `fabric`: the transport below SDP; `abandoned`: connects that were given up; `generations`: one registry per process.
 //! - `address`, `names`, `memory`, `process_lock`, `socket_diag`, `sys`: addresses, the names of
 //!   sockets, memory, a lock among processes, the kernel's table of sockets, system calls.
 //!
@@ -46,6 +46,7 @@ pub mod hooks;
 mod listener;
 mod memory;
 mod names;
+mod near;
 pub mod options;
 mod pair;
 mod process_lock;

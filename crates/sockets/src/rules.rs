@@ -28,7 +28,7 @@ pub enum RuleWay {
     Tcp,
     /// `sdp`: SDP carries it where the peer has it, on one host too.
     Sdp,
-    /// `both`: a pair on one host, else SDP where the peer has it.
+    /// `both`: a pair on one host, else SDP where the peer has it and is not near.
     Both,
 }
 

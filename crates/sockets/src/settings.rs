@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use weft_host::CmTransport;
 
+use crate::near::TcpUse;
 use crate::rules::{RuleWay, Rules, SocketRole};
 use crate::{rdma, report};
 
@@ -33,6 +34,9 @@ pub struct SocketSettings {
     pub iwarp: bool,
     /// Two applications of one host get a pair: without `WEFT_LANE=off`, a key, or faults.
     pairs: bool,
+    /// Hosts that are near are connected to by TCP: nothing is to be sealed, and nothing asks for a
+    /// fabric.
+    near_by_tcp: bool,
     /// `WEFT_SOCKETS_PATIENCE_MS`: how long the answer by SDP may take after that by TCP, at least.
     pub answer_limit: Duration,
     /// `WEFT_SOCKETS_RULES`: the sockets that SDP may carry.
@@ -54,6 +58,7 @@ impl SocketSettings {
             Ok("prefer") => false,
             _ => rdma::host().secrecy().has_key(),
         };
+        let iwarp = rdma::host().settings().transport == CmTransport::Iwarp;
         let mut off = is("WEFT", "off");
         let rules = Rules::read(&rules).unwrap_or_else(|error| {
             let instead = if strict { "none of them holds" } else { "all go by TCP" };
@@ -70,7 +75,8 @@ impl SocketSettings {
             basic: is("WEFT_SOCKETS_STYLE", "basic"),
             answer_limit: limit.map_or(ANSWER_LIMIT, Duration::from_millis),
             pairs: !is("WEFT_LANE", "off") && !rdma::host().is_observed(),
-            iwarp: rdma::host().settings().transport == CmTransport::Iwarp,
+            near_by_tcp: !strict && !iwarp && !rdma::host().secrecy().has_key(),
+            iwarp,
             rules,
             executable: executable(),
         }
@@ -84,6 +90,17 @@ impl SocketSettings {
     /// Whether a peer at `remote` may be offered a pair.
     pub fn pairs_client(&self, remote: SocketAddr) -> bool {
         self.pairs && self.rules.way(SocketRole::Client, remote, &self.executable) == RuleWay::Both
+    }
+
+    /// What TCP is for on the way to a peer at `remote`; `is_forbidden` says that it may not take
+    /// the place of SDP.
+    pub fn tcp_use(&self, remote: SocketAddr, is_forbidden: bool) -> TcpUse {
+        let way = self.rules.way(SocketRole::Client, remote, &self.executable);
+        match way {
+            _ if is_forbidden => TcpUse::Forbidden,
+            RuleWay::Both if self.near_by_tcp => TcpUse::WhereNear,
+            RuleWay::Both | RuleWay::Sdp | RuleWay::Tcp => TcpUse::Fallback,
+        }
     }
 
     /// Whether a listener at `at` may be reached by SDP.

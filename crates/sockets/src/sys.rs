@@ -466,6 +466,17 @@ pub fn is_connecting(fd: RawFd) -> bool {
     got == 0 && state[0] == SYN_SENT
 }
 
+/// The round trip of a TCP connection, as the kernel has measured it; none if it has not.
+pub fn rtt(fd: RawFd) -> Option<Duration> {
+    // SAFETY: an all-zero tcp_info is valid: it holds integers only.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as socklen_t;
+    let (level, name, at) = (libc::IPPROTO_TCP, libc::TCP_INFO, &raw mut info);
+    // SAFETY: the value has the room that `len` says.
+    let got = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, at, &raw mut len) };
+    (got == 0 && info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
+}
+
 /// Whether at most one socket listens at this port.
 pub fn is_only_listener(port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{end, program, program_with_pairs};
+use common::{end, program, program_as_it_comes};
 use weft_testkit::Signal;
 
 /// How the library says that SDP carries a connection, and that a pair does.
@@ -17,7 +17,7 @@ const CALLS: usize = 4;
 fn run(source: &str, how: &str, carrier: &str) -> [String; 2] {
     let dir = common::dir(&format!("{source}-{how}-{}", carrier.len()));
     let path = common::build(&dir, source);
-    let program = if carrier == PAIR { program_with_pairs } else { program };
+    let program = if carrier == PAIR { program_as_it_comes } else { program };
     let (server, port) = program(&path, true).words(["serve", how]).start().line("port ");
     let call = if source == "handed.c" { vec!["call", &port] } else { vec!["call", &port, how] };
     let caller = common::run(&program(&path, true).words(call));

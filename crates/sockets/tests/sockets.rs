@@ -30,7 +30,8 @@ fn by_sdp(said: &str) -> usize {
 #[test]
 fn on_one_host_they_have_a_pair() {
     for version in ["4", "6"] {
-        let pairs = run("pair", &[version], [true; 2], &[("WEFT_LANE", "on")]);
+        let pairs =
+            run("pair", &[version], [true; 2], &[("WEFT_LANE", "on"), ("WEFT_SOCKETS_RULES", "")]);
         let count = |said: &String| said.matches(": a pair on this host").count();
         assert_eq!(pairs.each_ref().map(count), [CONNECTIONS; 2], "{pairs:?}");
     }
@@ -39,6 +40,14 @@ fn on_one_host_they_have_a_pair() {
 fn assert_carried(said: &[String; 2], how: &str) {
     assert_eq!(said.each_ref().map(|said| by_sdp(said)), [CONNECTIONS; 2], "{said:?}");
     assert!(said[1].contains(how), "{said:?}");
+}
+
+#[test]
+fn a_near_peer_is_left_to_tcp_where_nothing_asks_for_sdp() {
+    // A pair would be nearer still.
+    let [server, caller] = run("near", &[], [true; 2], &[("WEFT_SOCKETS_RULES", "")]);
+    let near = caller.matches(": TCP, a round trip takes less than").count();
+    assert_eq!((near, by_sdp(&caller), by_sdp(&server)), (CONNECTIONS, 0, 0), "{caller}");
 }
 
 #[test]

@@ -89,7 +89,8 @@ impl PatternTransport {
         let Self::Sdp { style, .. } = self else { return program };
         let style = if style == StyleChoice::Basic { "basic" } else { "auto" };
         program
-            // On one host there would be no SDP.
+            // On one host there would be no SDP, and no lane is measured.
+            .env("WEFT_SOCKETS_RULES", "use sdp * * *:*")
             .env(LANE, OFF)
             .env("WEFT_SOCKETS_STYLE", style)
             .env("WEFT_SOCKETS_VERBOSE", "on")

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::fabric::Fabric;
+use crate::near::{self, TcpUse};
 use crate::strict;
 
 /// How long the connect by TCP waits for the answer by SDP where that comes first.
@@ -26,7 +27,7 @@ pub enum Decision {
 enum TcpLeg {
     Idle,
     Calling,
-    Up { since: Instant, took: Duration },
+    Up { since: Instant, took: Duration, is_near: bool },
     Failed,
 }
 
@@ -54,8 +55,7 @@ pub struct ConnectAttempt {
     pub remote: SocketAddr,
     /// The fabric that carries SDP.
     pub fabric: Fabric,
-    /// TCP is forbidden: the connect succeeds by SDP or fails.
-    strict: bool,
+    tcp_use: TcpUse,
     /// Least time for the answer by SDP.
     limit: Duration,
     began: Instant,
@@ -69,19 +69,21 @@ pub struct ConnectAttempt {
 }
 
 impl ConnectAttempt {
-    /// A connect to `remote` that begins at `now`. `limit` is the least time for the answer by SDP;
-    /// `strict` forbids TCP.
+    /// A connect to `remote` that begins at `now`. `limit` is the least time for the answer by SDP.
     pub fn new(
         remote: SocketAddr,
         fabric: Fabric,
-        strict: bool,
+        tcp_use: TcpUse,
         limit: Duration,
         now: Instant,
     ) -> Self {
         Self {
             remote,
-            fabric: Fabric { sdp_first: fabric.sdp_first || strict, ..fabric },
-            strict,
+            fabric: Fabric {
+                sdp_first: fabric.sdp_first || tcp_use == TcpUse::Forbidden,
+                ..fabric
+            },
+            tcp_use,
             limit,
             began: now,
             tcp: TcpLeg::Idle,
@@ -131,10 +133,21 @@ impl ConnectAttempt {
         (self.tcp, self.began) = (TcpLeg::Calling, now);
     }
 
-    /// The connect by TCP has succeeded at `now`, or failed.
-    pub fn end_tcp(&mut self, now: Instant, succeeded: bool) {
-        let up = TcpLeg::Up { since: now, took: now - self.began };
-        self.tcp = if succeeded { up } else { TcpLeg::Failed };
+    /// The connect by TCP has succeeded at `now`. `rtt` is the kernel's, if it has measured one.
+    pub fn end_tcp(&mut self, now: Instant, rtt: Option<Duration>) {
+        let is_near = rtt.is_some_and(|rtt| rtt < near::NEAR_RTT);
+        self.tcp = TcpLeg::Up { since: now, took: now - self.began, is_near };
+    }
+
+    /// The connect by TCP has failed.
+    pub fn fail_tcp(&mut self) {
+        self.tcp = TcpLeg::Failed;
+    }
+
+    /// Whether the peer is near and nothing asks for SDP.
+    pub fn is_for_tcp(&self) -> bool {
+        let is_near = matches!(self.tcp, TcpLeg::Up { is_near: true, .. });
+        is_near && self.tcp_use == TcpUse::WhereNear
     }
 
     /// Whether the connect by TCP awaits its answer.
@@ -185,13 +198,15 @@ impl ConnectAttempt {
 
     /// The decision at `now`, or the time of the next look at it, if time alone changes it.
     pub fn judge(&self, now: Instant) -> Result<Decision, Option<Instant>> {
-        let first = if self.strict { strict::ANSWER_LIMIT } else { SDP_FIRST_LIMIT };
+        let first =
+            if self.tcp_use == TcpUse::Forbidden { strict::ANSWER_LIMIT } else { SDP_FIRST_LIMIT };
         let until = match (self.tcp, self.sdp) {
             (TcpLeg::Failed, _) => return Ok(Decision::Tcp("")),
+            _ if self.is_for_tcp() => return Ok(Decision::Tcp(near::NEAR)),
             (_, SdpLeg::Refused(why)) => return Ok(self.without_sdp(why)),
             (TcpLeg::Up { .. }, SdpLeg::Agreed) => return Ok(Decision::Sdp),
             // The answer may take another of TCP's round trips.
-            (TcpLeg::Up { since, took }, SdpLeg::Asked) => since + took.max(self.limit),
+            (TcpLeg::Up { since, took, .. }, SdpLeg::Asked) => since + took.max(self.limit),
             (TcpLeg::Idle, _) => self.began + first.max(self.limit),
             (TcpLeg::Calling, _) => return Err(None),
         };
@@ -199,12 +214,16 @@ impl ConnectAttempt {
     }
 
     fn without_sdp(&self, why: &'static str) -> Decision {
-        if self.strict { Decision::Neither(why) } else { Decision::Tcp(why) }
+        match self.tcp_use {
+            TcpUse::Forbidden => Decision::Neither(why),
+            TcpUse::Fallback | TcpUse::WhereNear => Decision::Tcp(why),
+        }
     }
 
     /// When a silent peer is to be reported, which cannot be reached by TCP.
     pub fn report_due(&self) -> Option<Instant> {
-        let silent = self.strict && !self.is_reported && self.sdp != SdpLeg::Agreed;
+        let silent =
+            self.tcp_use == TcpUse::Forbidden && !self.is_reported && self.sdp != SdpLeg::Agreed;
         silent.then(|| self.began + strict::REPORTED_AFTER)
     }
 
@@ -217,32 +236,49 @@ impl ConnectAttempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use near::NEAR_RTT;
 
     const LIMIT: Duration = Duration::from_millis(50);
     const TOOK: Duration = Duration::from_millis(80);
 
-    fn attempt(strict: bool) -> (ConnectAttempt, Instant) {
+    fn attempt(tcp_use: TcpUse) -> (ConnectAttempt, Instant) {
         let now = weft_os::clock::now();
         let remote = SocketAddr::from(([192, 0, 2, 1], 80));
-        (ConnectAttempt::new(remote, Fabric::new(true), strict, LIMIT, now), now)
+        (ConnectAttempt::new(remote, Fabric::new(true), tcp_use, LIMIT, now), now)
     }
 
     #[test]
     fn both_answers_make_it_sdp() {
-        let (mut attempt, began) = attempt(false);
+        let (mut attempt, began) = attempt(TcpUse::Fallback);
         attempt.agree();
         assert_eq!(attempt.judge(began), Err(Some(began + SDP_FIRST_LIMIT)));
         attempt.call_tcp(began);
         assert_eq!(attempt.judge(began), Err(None));
-        attempt.end_tcp(began + TOOK, true);
+        attempt.end_tcp(began + TOOK, Some(NEAR_RTT / 2));
         assert_eq!(attempt.judge(began + TOOK), Ok(Decision::Sdp));
     }
 
     #[test]
+    fn a_peer_that_is_near_is_left_to_tcp_where_nothing_asks_for_sdp() {
+        for (tcp_use, rtt, decision) in [
+            (TcpUse::WhereNear, Some(NEAR_RTT / 2), Decision::Tcp(near::NEAR)),
+            (TcpUse::WhereNear, Some(NEAR_RTT), Decision::Sdp),
+            (TcpUse::WhereNear, None, Decision::Sdp),
+            (TcpUse::Forbidden, Some(NEAR_RTT / 2), Decision::Sdp),
+        ] {
+            let (mut attempt, began) = attempt(tcp_use);
+            attempt.call_tcp(began);
+            attempt.agree();
+            attempt.end_tcp(began + TOOK, rtt);
+            assert_eq!(attempt.judge(began + TOOK), Ok(decision), "{tcp_use:?} {rtt:?}");
+        }
+    }
+
+    #[test]
     fn a_late_answer_leaves_the_connection_to_tcp() {
-        let (mut attempt, began) = attempt(false);
+        let (mut attempt, began) = attempt(TcpUse::Fallback);
         attempt.call_tcp(began);
-        attempt.end_tcp(began + TOOK, true);
+        attempt.end_tcp(began + TOOK, Some(NEAR_RTT / 2));
         assert_eq!(attempt.judge(began + TOOK), Err(Some(began + TOOK + TOOK)));
         let late = attempt.judge(began + TOOK + TOOK);
         assert_eq!(late, Ok(Decision::Tcp("it does not answer")));
@@ -251,19 +287,19 @@ mod tests {
 
     #[test]
     fn a_refusal_counts_after_an_agreement_too() {
-        let (mut attempt, began) = attempt(false);
+        let (mut attempt, began) = attempt(TcpUse::Fallback);
         attempt.agree();
         attempt.call_tcp(began);
-        attempt.end_tcp(began, true);
+        attempt.end_tcp(began, None);
         attempt.refuse("SDP has failed", false);
         assert_eq!(attempt.judge(began), Ok(Decision::Tcp("SDP has failed")));
-        attempt.end_tcp(began, false);
+        attempt.fail_tcp();
         assert_eq!(attempt.judge(began), Ok(Decision::Tcp("")));
     }
 
     #[test]
     fn where_tcp_is_forbidden_nothing_takes_its_place() {
-        let (mut attempt, began) = attempt(true);
+        let (mut attempt, began) = attempt(TcpUse::Forbidden);
         assert_eq!(attempt.report_due(), Some(began + strict::REPORTED_AFTER));
         assert_eq!(attempt.judge(began), Err(Some(began + strict::ANSWER_LIMIT)));
         let silent = attempt.judge(began + strict::ANSWER_LIMIT);

@@ -14,7 +14,7 @@ use super::inner::ConnInner;
 use super::state::ConnChange;
 use crate::report::Carrier;
 use crate::stream::SdpStream;
-use crate::{shadow_tcp, strict, sys};
+use crate::{address, shadow_tcp, strict, sys};
 
 impl ConnInner {
     /// Begins to connect by TCP.
@@ -75,9 +75,14 @@ impl ConnInner {
             return;
         }
         if let Some(succeeded) = shadow_tcp::connect_result(tcp) {
-            attempt.end_tcp(clock::now(), succeeded);
-            if succeeded {
-                tcp.watch(Interest::NONE);
+            if !succeeded {
+                return attempt.fail_tcp();
+            }
+            attempt.end_tcp(clock::now(), sys::rtt(tcp.raw()));
+            tcp.watch(Interest::NONE);
+            if attempt.is_for_tcp() {
+                let peer = address::meant(attempt.remote).ip();
+                self.env().near.note(peer, clock::now());
             }
         }
     }
@@ -158,7 +163,7 @@ impl SdpConn {
             if !inner.call_tcp_unwaited()
                 && let Some(attempt) = &mut inner.attempt
             {
-                attempt.end_tcp(clock::now(), false);
+                attempt.fail_tcp();
             }
             return self.decide(inner);
         }

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 pub use weft_testkit::{Dir, Program, Running};
 
+/// Rules under which whatever can go by SDP does.
+pub const BY_SDP: &str = "use sdp * * *:*";
+
 /// The library under test: cargo puts it beside the test programs.
 pub fn library() -> PathBuf {
     weft_testkit::beside("libweft_sockets.so")
@@ -22,13 +25,13 @@ pub fn build(dir: &Dir, source: &str) -> PathBuf {
 }
 
 /// The program at `path`, with the library if it is to be `ours`, and none of Weft's variables but
-/// those that have it say which way connections go, and keep them from going by pairs.
+/// those that have it say which way connections go, and take SDP for them.
 pub fn program(path: &Path, ours: bool) -> Program {
-    program_with_pairs(path, ours).env("WEFT_LANE", "off")
+    program_as_it_comes(path, ours).env("WEFT_LANE", "off").env("WEFT_SOCKETS_RULES", BY_SDP)
 }
 
-/// The same, with pairs.
-pub fn program_with_pairs(path: &Path, ours: bool) -> Program {
+/// The same, going by pairs or near peers' TCP where it can.
+pub fn program_as_it_comes(path: &Path, ours: bool) -> Program {
     let program = Program::at(path);
     if !ours {
         return program;

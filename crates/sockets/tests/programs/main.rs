@@ -143,7 +143,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn program(name: &str, ours: bool) -> Program {
-    let program = if HAS_PAIRS.get() { common::program_with_pairs } else { common::program };
+    let program = if HAS_PAIRS.get() { common::program_as_it_comes } else { common::program };
     program(&path(name), ours)
 }
 
