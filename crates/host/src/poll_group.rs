@@ -38,9 +38,9 @@ const ACTIVE_MAX: usize = 16;
 /// One of so many polls asks the set although something has come already.
 const SKIPS_MAX: usize = 8;
 
-/// Empty polls closer together than this, in nanoseconds, are a loop: longer than for a single
-/// connection, since each poll may bring as much to do as many of those.
-const LOOP_NS: u64 = 4 * POLL_LOOP_NS;
+/// Empty polls closer together than this, in nanoseconds, are a loop: between two of them the
+/// application may have to answer what the first has brought, on each connection.
+const LOOP_NS: u64 = ACTIVE_MAX as u64 * POLL_LOOP_NS;
 /// One arrival in this time may be late by as long as a lease.
 const UNSEEN_BACKOFF_MAX: Duration = Duration::from_millis(200);
 
