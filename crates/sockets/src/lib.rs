@@ -18,7 +18,8 @@
 //! - `env`: what all connections use; `cm_events`, `watches`, `tcp_options`, `report`, `settings`,
 //!   `rules`.
 //! - `strict`: where TCP does not take the place of SDP; `near`: where it does although there is
-//!   SDP; `fabric`: the transport below SDP; `abandoned`: connects that were given up; `generations`: one registry per process.
+//!   SDP; `fabric`: the transport below SDP; `abandoned`: connects that were given up;
+//!   `generations`: one registry per process.
 //! - `address`, `names`, `memory`, `process_lock`, `socket_diag`, `sys`: addresses, the names of
 //!   sockets, memory, a lock among processes, the kernel's table of sockets, system calls.
 //!
