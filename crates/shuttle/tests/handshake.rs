@@ -93,6 +93,27 @@ fn what_is_kept_of_a_connection_answers_a_close_that_comes_again() {
     }
 }
 
+/// Both close at once and answer each other: what they keep answers Closes, and not these answers,
+/// which would go to and fro for as long as they are kept.
+#[test]
+fn ends_that_have_closed_at_once_do_not_answer_answers() {
+    for protection in [protection::NONE, protection::CRC32C, protection::AES128GCM] {
+        let mut pair =
+            Pair::new(seed(), &ShuttleConfig { protection, ..config() }, &Link::default(), 1);
+        pair.open();
+        pair.tracing = true;
+        let now_ns = pair.now_ns;
+        [0, 1].map(|end| pair.connection(end).close(now_ns, 3));
+        pair.run_for(20 * MS);
+        let kept = [0, 1].map(|end| pair.connection(end).time_wait().expect("it has answered"));
+        let sent = |from| pair.trace.iter().filter(move |(host, ..)| *host == from);
+        for (end, kept) in kept.iter().enumerate() {
+            let answers = sent(1 - end).map(|(_, _, octets)| kept.answer(octets).is_some());
+            assert_eq!(answers.collect::<Vec<_>>(), [true, false], "a Close, and its answer");
+        }
+    }
+}
+
 #[test]
 fn a_refusal_carries_private_data() {
     let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);

@@ -33,9 +33,11 @@ impl TimeWait {
     }
 
     /// Answer to `datagram`, which is for this connection. Its origin is not checked: the answer
-    /// repeats what the peer was told before, and is not longer than what it answers.
+    /// repeats what the peer was told before, and is shorter than what it answers. A Close is
+    /// longer; a peer that has closed at the same time keeps such an answer too, and the two would
+    /// answer each other without end.
     pub fn answer(&self, datagram: &[u8]) -> Option<&[u8]> {
-        (datagram.len() >= self.closed.len()).then_some(&*self.closed)
+        (datagram.len() > self.closed.len()).then_some(&*self.closed)
     }
 }
 
