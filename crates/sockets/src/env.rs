@@ -8,6 +8,7 @@ use weft_reactor::warm::Warm;
 
 use crate::cm_events::{CmEvents, CmHandlers};
 use crate::near::NearPeers;
+use crate::pair::lives::PairLives;
 use crate::report::Reports;
 use crate::settings::SocketSettings;
 use crate::stream::SdpDevices;
@@ -33,6 +34,8 @@ pub struct Env {
     pub watches: Watches,
     /// Options of connections that have no TCP socket.
     pub options: TcpOptions,
+    /// How long connections by pairs last.
+    pub pair_lives: PairLives,
     /// The hosts to which TCP is faster than SDP.
     pub near: NearPeers,
     next_id: AtomicU64,
@@ -53,6 +56,7 @@ impl Env {
             events: CmEvents::new(handlers),
             watches: Watches::new(parent.map(|parent| &parent.watches)),
             options: TcpOptions::new(parent.map(|parent| &parent.options)),
+            pair_lives: PairLives::default(),
             near: NearPeers::default(),
             next_id: AtomicU64::new(1),
             settings,

@@ -308,9 +308,11 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         // SAFETY: the application's own argument.
         return unsafe { real(fd) };
     }
-    let watches = Registry::current().map(|registry| &registry.env().watches);
-    if let Some(watches) = watches.filter(|watches| !watches.is_empty()) {
-        watches.forget(fd);
+    if let Some(env) = Registry::current().map(Registry::env) {
+        env.pair_lives.end(fd);
+        if !env.watches.is_empty() {
+            env.watches.forget(fd);
+        }
     }
     let listener = own_listeners().and_then(|listeners| {
         let socket = sys::inode(fd)?;

@@ -4,6 +4,8 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use weft_os::clock;
+
 use super::is_special;
 use super::offer::PairOffer;
 use crate::connect::ConnectResult;
@@ -19,6 +21,9 @@ const NOT_HERE: &str = "its peer does not accept here, or not yet";
 /// Connects the application's TCP socket `fd` to `remote`, if a process of this host takes offers
 /// there; none if nothing has happened.
 pub fn connect(env: &Env, fd: RawFd, remote: SocketAddr) -> Option<ConnectResult> {
+    if env.pair_lives.is_short_lived(address::meant(remote), clock::now()) {
+        return None;
+    }
     let call = PairCall::begin(fd, address::meant(remote))?;
     Some(call.finish(env, sys::connect(fd, &remote)))
 }
@@ -49,7 +54,7 @@ impl PairCall {
         let ends = ends.filter(|ends| diag.is_peer_here(ends.local, ends.remote));
         let is_over = |error: &io::Error| error.raw_os_error() != Some(libc::EINPROGRESS);
         let end = ends.and_then(|ends| offer.commit(&ends).ok());
-        let carrier = match end.map(|end| install(env, fd, &end)) {
+        let carrier = match end.map(|end| install(env, fd, remote, &end)) {
             Some(Err(error)) => return failed(&error),
             Some(Ok(())) => Carrier::Pair,
             None => Carrier::Tcp(NOT_HERE),
@@ -66,10 +71,12 @@ fn failed(error: &io::Error) -> ConnectResult {
 }
 
 /// Puts the application's end of the pair in the place of its TCP socket.
-fn install(env: &Env, fd: RawFd, end: &OwnedFd) -> io::Result<()> {
+fn install(env: &Env, fd: RawFd, listener: SocketAddr, end: &OwnedFd) -> io::Result<()> {
     sys::inherit(fd, end, sys::flags(fd)?);
     env.options.inherit(fd, end.as_raw_fd());
-    env.watches.carry(fd, || sys::install(end, fd, sys::closes_on_exec(fd)))
+    env.watches.carry(fd, || sys::install(end, fd, sys::closes_on_exec(fd)))?;
+    env.pair_lives.begin(fd, listener, clock::now());
+    Ok(())
 }
 
 fn ends_of(fd: RawFd) -> io::Result<SocketEnds> {

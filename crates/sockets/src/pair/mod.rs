@@ -21,6 +21,7 @@
 //! moved before. Both processes have the same user and network namespace.
 
 pub mod connect;
+pub mod lives;
 mod offer;
 mod offers;
 
