@@ -11,7 +11,8 @@ sharedir = $(DESTDIR)$(PREFIX)/share
 .PHONY: all help demo check test test-units test-clients test-measurements lint build release \
         bench bench-quick bench-wan benchmarks examples interop soak soak-connections soak-fio \
         soak-stopped soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri mutants \
-        sanitizers advisories deps mpich publish-check pyverbs peers servers install uninstall
+        sanitizers advisories deps mpich publish-check pyverbs peers servers install uninstall \
+        dist test-dist
 .NOTPARALLEL:
 
 all: release
@@ -162,6 +163,13 @@ install: release ## weft, degen, the libraries and completions below PREFIX
 	$(bindir)/weft completions bash > $(sharedir)/bash-completion/completions/weft
 	$(bindir)/weft completions zsh > $(sharedir)/zsh/site-functions/_weft
 	$(bindir)/weft completions fish > $(sharedir)/fish/vendor_completions.d/weft.fish
+
+dist: ## A release for machines with glibc 2.28 or newer, in target/dist (minutes)
+	@scripts/dist.sh
+
+test-dist: ## Runs the release of target/dist in root file systems of Debian and Ubuntu (as root)
+	@scripts/deps.sh debootstrap bubblewrap
+	@scripts/test-dist.sh
 
 uninstall: ## Removes what install put below PREFIX
 	rm -f $(bindir)/weft $(bindir)/degen $(libdir)/libweft.so $(libdir)/libweft_sockets.so

@@ -5,6 +5,7 @@ mod doctor;
 mod faults;
 mod info;
 mod injection;
+mod install;
 mod perf;
 mod process;
 mod traffic;
