@@ -12,7 +12,7 @@ sharedir = $(DESTDIR)$(PREFIX)/share
         bench bench-quick bench-wan benchmarks examples interop soak soak-connections soak-fio \
         soak-stopped soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri mutants \
         sanitizers advisories deps mpich publish-check pyverbs peers servers install uninstall \
-        dist test-dist
+        dist test-dist demo-deps rust
 .NOTPARALLEL:
 
 all: release
@@ -20,7 +20,7 @@ all: release
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
+demo: demo-deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
 	@$(TARGET)/release/weft bench demo
 
 check: ## The quick tier: style, lints, the crate graph, unit tests (below a minute warm)
@@ -60,10 +60,10 @@ publish-check: ## Packages every crate that others may use, and builds it from i
 advisories: ## Known weaknesses of what the build takes in (fetches the RustSec database)
 	@scripts/deny.sh advisories
 
-build: ## The debug build; the tests run what it puts into target/debug
+build: rust ## The debug build; the tests run what it puts into target/debug
 	$(CARGO) build --workspace --locked
 
-release: ## weft, libweft.so and libweft_sockets.so in target/release
+release: rust ## weft, libweft.so and libweft_sockets.so in target/release
 	$(CARGO) build --workspace --release --locked
 
 bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 ms (ARGS="--quick")
@@ -153,6 +153,12 @@ servers: ## Puts nginx, sshd, redis-server and tgt into target/servers
 deps: ## Installs the Debian packages that are missing
 	@scripts/deps.sh
 
+demo-deps:
+	@scripts/demo-deps.sh
+
+rust:
+	@scripts/rust.sh
+
 install: release ## weft, degen, the libraries and completions below PREFIX
 	install -D -m 755 $(TARGET)/release/weft $(bindir)/weft
 	install -D -m 755 $(TARGET)/release/degen $(bindir)/degen
@@ -164,11 +170,11 @@ install: release ## weft, degen, the libraries and completions below PREFIX
 	$(bindir)/weft completions zsh > $(sharedir)/zsh/site-functions/_weft
 	$(bindir)/weft completions fish > $(sharedir)/fish/vendor_completions.d/weft.fish
 
-dist: ## A release for machines with glibc 2.28 or newer, in target/dist (minutes)
+dist: rust ## A release for machines with glibc 2.28 or newer, in target/dist (minutes)
 	@scripts/dist.sh
 
 test-dist: ## Runs the release of target/dist in root file systems of Debian and Ubuntu (as root)
-	@scripts/deps.sh debootstrap bubblewrap
+	@scripts/deps.sh --only debootstrap bubblewrap
 	@scripts/test-dist.sh
 
 uninstall: ## Removes what install put below PREFIX

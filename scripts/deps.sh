@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and comparing need, and those named as
-# arguments, if any is missing.
+# arguments, if any is missing; after --only, those named alone.
 # Says nothing and changes nothing when all are there.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
+log=target/deps.log
 packages=(
     "$@"
     # To build and link verbs programs.
@@ -29,9 +31,9 @@ packages=(
 # A browser, for the report of the benchmarks. Without it that test says that it is skipped.
 optional=(chromium-headless-shell)
 
-if ! command -v cargo >/dev/null; then
-    echo "deps: cargo is missing; install Rust from https://rustup.rs" >&2
-    exit 1
+if [ "${1:-}" = --only ]; then
+    packages=("${@:2}")
+    optional=()
 fi
 
 if ! command -v dpkg-query >/dev/null; then
@@ -60,13 +62,17 @@ else
     exit 1
 fi
 
-echo "deps: installing ${missing[*]}" >&2
+mkdir -p target
+echo "deps: installing ${#missing[@]} packages with what they depend on; $log has the rest" >&2
 as_root+=(DEBIAN_FRONTEND=noninteractive)
-"${as_root[@]}" apt-get -qq update
-install=("${as_root[@]}" apt-get -qq install --yes --no-install-recommends)
-"${install[@]}" "${missing[@]}"
+install=("${as_root[@]}" apt-get -qq install --yes --no-install-recommends --no-upgrade)
+if ! { "${as_root[@]}" apt-get -qq update && "${install[@]}" "${missing[@]}"; } >$log 2>&1; then
+    tail -n 20 $log >&2
+    echo "deps: not all of this could be installed: ${missing[*]}" >&2
+    exit 1
+fi
 for package in "${optional[@]}"; do
-    if is_missing "$package" && ! "${install[@]}" "$package"; then
+    if is_missing "$package" && ! "${install[@]}" "$package" >>$log 2>&1; then
         echo "deps: $package could not be installed; what needs it is skipped" >&2
     fi
 done
