@@ -20,7 +20,8 @@ all: release
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: demo-deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
+demo: demo-deps rust ## Verified RDMA between two processes, beside kernel TCP (a minute)
+	@$(CARGO) build --release --locked -p weft-cli -p weft-preload
 	@$(TARGET)/release/weft bench demo
 
 check: ## The quick tier: style, lints, the crate graph, unit tests (below a minute warm)
