@@ -23,9 +23,14 @@ pub struct FioStream {
 
 /// Bytes that the sender sends. iWARP has no way to say that no receive is posted and fio has no
 /// credits, so each block has a receive of its own.
-const AMOUNT: &str = "256m";
+const AMOUNT: &str = "512m";
+/// The block, of which fio has 512 in flight at most.
+const BLOCK: &str = "1m";
+const RECEIVES: u32 = 512;
+/// The sender of `rdma` sleeps for half a second once it is connected, and counts that.
+const BEGUN_AFTER: &str = "600ms";
 /// More than that: the receiver of `net` ends when the sender does.
-const NET_AMOUNT: &str = "1g";
+const NET_AMOUNT: &str = "2g";
 
 impl FioStream {
     /// The engine `rdma` over one of Weft's devices; `label` names its series.
@@ -40,7 +45,7 @@ impl FioStream {
 
     fn sides(&self, lab: &BenchLab, port: u16) -> (Spec, Spec) {
         let side = |line: &str, engine: &str| {
-            let common = "--thread --bs=512k --verify=crc32c --output-format=json";
+            let common = format!("--thread --bs={BLOCK} --verify=crc32c --output-format=json");
             // The port is an option of the engine, which has to be named before it.
             let line = format!("{common} {line} {engine} --port={port}");
             Spec::new("fio").args(&line).within(lab.dir())
@@ -55,9 +60,11 @@ impl FioStream {
             let listens = format!("{engine} --listen --size={NET_AMOUNT}");
             return (side(receiver, &listens), side(sender, &format!("{engine} {address}")));
         };
-        let receives = format!("--ioengine=rdma --iodepth=512 --size={AMOUNT}");
-        let sends =
-            format!("--ioengine=rdma --verb=send --iodepth=1 --iodepth_batch_complete=1 {address}");
+        let receives = format!("--ioengine=rdma --iodepth={RECEIVES} --size={AMOUNT}");
+        let sends = format!(
+            "--ioengine=rdma --verb=send --iodepth=1 --iodepth_batch_complete=1 \
+             --ramp_time={BEGUN_AFTER} {address}"
+        );
         let carry = |side: Spec| route.carry(side, &lab.weft);
         (carry(side(receiver, &receives)), carry(side(sender, &sends)))
     }
