@@ -31,7 +31,7 @@ pub struct Room {
 }
 
 /// The graph, from the lowest layer up.
-pub const HOUSE: [Room; 34] = [
+pub const HOUSE: [Room; 37] = [
     room("units", 0, &[], "forbid").sans_io(),
     room("degen", 1, &["units"], "deny"),
     room("chart", 0, &[], "forbid"),
@@ -61,7 +61,10 @@ pub const HOUSE: [Room; 34] = [
     room("sockets", 7, SOCKETS, ""),
     room("bench", 7, &["chart"], "deny"),
     room("perf", 7, &["units", "verbs-abi"], "deny"),
-    room("cli", 8, &["degen", "sim", "host", "net", "os", "fault", "bench", "perf"], "deny"),
+    room("session", 8, &["os", "rdma", "sync"], "forbid"),
+    room("copy", 9, &["os", "session", "sync", "units"], "forbid"),
+    room("streams", 9, &["os", "session", "sync"], "forbid"),
+    room("cli", 10, CLI, "deny"),
     room("interop", 8, &["testkit"], "forbid"),
     room("filters", 8, &[], "forbid"),
     room("microscope", 9, &["filters"], "forbid"),
@@ -69,6 +72,8 @@ pub const HOUSE: [Room; 34] = [
     room("xtask", 9, &[], "forbid"),
 ];
 
+const CLI: &[&str] =
+    &["degen", "sim", "host", "net", "os", "fault", "bench", "perf", "session", "copy", "streams"];
 const HOST: &[&str] = &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory"];
 const PRELOAD: &[&str] = &[
     "host",

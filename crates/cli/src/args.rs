@@ -64,6 +64,15 @@ pub enum WeftCommand {
     /// `weft perf` with what it needs around it
     #[command(hide = true)]
     PerfInside(Box<weft_perf::command::PerfArgs>),
+    /// Copy files to and from other hosts, fast where paths are long or lossy
+    ///
+    /// ssh logs in and starts weft at the far end; the files go over Shuttle, sealed under a fresh
+    /// key, by one UDP port. Each piece is hashed as it is read and as it is written; an
+    /// interrupted copy goes on where it was; what is there already is skipped.
+    Cp(Box<weft_copy::command::CpArgs>),
+    /// What ssh starts at the far end of `weft cp`
+    #[command(hide = true)]
+    FarEnd(FarEndArgs),
     /// Simulate Shuttle and TCP's rate control over paths that no machine here has
     Sim(weft_sim::command::SimArgs),
     /// Print the completions of a shell
@@ -148,6 +157,17 @@ pub struct Info {
     /// Say it in JSON: a list of layers, each with `device`, `layer` and `components`
     #[arg(long)]
     pub json: bool,
+}
+
+/// The arguments of `weft far-end`.
+#[derive(Debug, Args)]
+pub struct FarEndArgs {
+    /// Print which protocol this far end speaks
+    #[arg(long)]
+    pub protocol: bool,
+    /// Print the BLAKE3 of this program
+    #[arg(long)]
+    pub hash: bool,
 }
 
 /// The arguments of `weft key`.

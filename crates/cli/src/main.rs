@@ -12,6 +12,7 @@
 mod args;
 mod doctor;
 mod elf;
+mod far_end;
 mod info;
 mod key;
 mod library;
@@ -66,6 +67,8 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
         WeftCommand::Bench(bench) => weft_bench::command::main(&bench),
         WeftCommand::Perf(perf) => perf::main(&perf),
         WeftCommand::PerfInside(perf) => weft_perf::command::main(&perf),
+        WeftCommand::Cp(cp) => weft_copy::command::main(&cp),
+        WeftCommand::FarEnd(options) => far_end::main(&options),
         WeftCommand::Key(key) => status_of(key::key(&key.command)),
         WeftCommand::Sim(sim) => status_of(weft_sim::command::main(&sim)),
         WeftCommand::Completions { shell } => {

@@ -1,0 +1,295 @@
+//! `weft cp`: its arguments, and the near end.
+//!
+//! Invariant: nothing is printed on stdout but what was asked for, and each end has one line.
+//!
+//! Order: [`main`] is all.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum, ValueHint};
+use weft_session::SshArgs;
+use weft_session::client::{self, Session};
+use weft_units::Bitrate;
+
+use crate::messages::{CopyOptions, CopyRequest};
+use crate::meter::{Meter, ShowStyle, get};
+use crate::target::CopyTarget;
+use crate::{receive, relay, send};
+
+/// Status of a copy of which some files were left out.
+const SOME_FAILED: u8 = 1;
+/// Status of a copy that ended early.
+const ENDED_EARLY: u8 = 2;
+/// Status of a command that cannot mean anything.
+const USAGE: u8 = 125;
+
+/// How long the far end may take to hear the last word.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// First byte of the first message of a channel that a copy goes over.
+pub const SERVICE: u8 = b'C';
+
+/// The arguments of `weft cp`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = SECTIONS)]
+pub struct CpArgs {
+    /// Copy directories with all that is in them
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Print what would be copied, and copy nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Say nothing but what is wrong
+    #[arg(short, long, conflicts_with = "json")]
+    pub quiet: bool,
+    /// Print events on stdout, one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// The most to send: 200mbit, 1.5gbit
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<Bitrate>,
+    /// Compare files of the same size by content instead of by time
+    #[arg(long)]
+    pub checksum: bool,
+    /// When a piece counts as there: once its hash is right as it is written, or as it is read back
+    #[arg(long, value_name = "WHEN", default_value = "written")]
+    pub verify: VerifyWhen,
+    /// Copy extended attributes too, those of the namespace `user`
+    #[arg(short = 'X', long)]
+    pub xattrs: bool,
+    /// How the far end is reached
+    #[command(flatten)]
+    pub ssh: SshArgs,
+    /// What to copy, and last where to: PATH, HOST:PATH or USER@HOST:PATH
+    #[arg(required = true, num_args = 2.., value_name = "SRC... DST", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<OsString>,
+}
+
+/// When a piece counts as there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VerifyWhen {
+    /// As it is written
+    Written,
+    /// As it is read back from the disk
+    Disk,
+}
+
+/// What goes where.
+#[derive(Debug, PartialEq, Eq)]
+enum Route {
+    Up { sources: Vec<Vec<u8>>, host: String, destination: Vec<u8> },
+    Down { groups: Vec<(String, Vec<Vec<u8>>)>, destination: Vec<u8> },
+    Across { groups: Vec<(String, Vec<Vec<u8>>)>, host: String, destination: Vec<u8> },
+}
+
+/// Copies; gives the exit status.
+pub fn main(args: &CpArgs) -> u8 {
+    let meter = Meter::new(args.style());
+    let route = match route(&args.paths) {
+        Ok(route) => route,
+        Err(error) => {
+            meter.end(Err(&format!("{error:#}")));
+            return USAGE;
+        }
+    };
+    match meter.shown(|| copy(args, &route, &meter)) {
+        Err(error) => {
+            meter.end(Err(&format!("{error:#}")));
+            ENDED_EARLY
+        }
+        Ok(()) => {
+            meter.end(Ok(()));
+            if get(&meter.failed) > 0 { SOME_FAILED } else { 0 }
+        }
+    }
+}
+
+impl CpArgs {
+    fn style(&self) -> ShowStyle {
+        match (self.json, self.quiet) {
+            (true, _) => ShowStyle::Json,
+            (_, true) => ShowStyle::Quiet,
+            _ if std::io::stderr().is_terminal() => ShowStyle::Bar,
+            _ => ShowStyle::Lines,
+        }
+    }
+
+    fn options(&self) -> CopyOptions {
+        CopyOptions {
+            recursive: self.recursive,
+            checksum: self.checksum,
+            read_back: self.verify == VerifyWhen::Disk,
+            dry_run: self.dry_run,
+            xattrs: self.xattrs,
+            limit_bps: self.limit.map(Bitrate::bps),
+        }
+    }
+}
+
+fn copy(args: &CpArgs, route: &Route, meter: &Meter) -> Result<()> {
+    let options = args.options();
+    let start = |host: &str, request: &CopyRequest| start(args, host, request, meter);
+    let ask_for = |sources: &[Vec<u8>]| CopyRequest::Send {
+        sources: sources.to_vec(),
+        options: options.clone(),
+    };
+    match route {
+        Route::Up { sources, host, destination } => {
+            let destination = destination.clone();
+            let request = CopyRequest::Receive { destination, options: options.clone() };
+            let session = start(host, &request)?;
+            send::send(session.channel(), sources, &options, meter).context(host.clone())?;
+            session.close(END_LIMIT)
+        }
+        Route::Down { groups, destination } => groups.iter().try_for_each(|(host, sources)| {
+            let session = start(host, &ask_for(sources))?;
+            receive::receive(session.channel(), destination, &options, meter)?;
+            session.close(END_LIMIT)
+        }),
+        Route::Across { groups, host, destination } => {
+            groups.iter().try_for_each(|(from, sources)| {
+                let destination = destination.clone();
+                let request = CopyRequest::Receive { destination, options: options.clone() };
+                let receiver = start(host, &request)?;
+                let sender = start(from, &ask_for(sources))?;
+                relay::relay(sender.channel(), receiver.channel(), meter)?;
+                sender.close(END_LIMIT)?;
+                receiver.close(END_LIMIT)
+            })
+        }
+    }
+}
+
+fn start(args: &CpArgs, host: &str, request: &CopyRequest, meter: &Meter) -> Result<Session> {
+    let session = client::open(&args.ssh, host, &|what| meter.note(what))?;
+    let head = postcard::to_allocvec(request).context("writing a request")?;
+    let len = u32::try_from(head.len())?.to_le_bytes();
+    session.channel().sender().send(&[&[SERVICE], &len, &head])?;
+    Ok(session)
+}
+
+fn route(paths: &[OsString]) -> Result<Route> {
+    let targets: Vec<_> = paths.iter().map(|path| CopyTarget::parse(path)).collect();
+    let (destination, sources) = targets.split_last().context("no destination")?;
+    let is_stdio = |target: &CopyTarget| *target == CopyTarget::Stdio;
+    ensure!(
+        !targets.iter().any(is_stdio),
+        "`-` is no file: `weft pipe HOST -- CMD` carries streams; ./- names a file"
+    );
+    let mut local = Vec::new();
+    let mut groups: Vec<(String, Vec<Vec<u8>>)> = Vec::new();
+    for source in sources {
+        match source {
+            CopyTarget::Local(path) => local.push(path.clone()),
+            CopyTarget::Remote { host, path } => match groups.last_mut() {
+                Some((last, paths)) if last == host => paths.push(path.clone()),
+                _ => groups.push((host.clone(), vec![path.clone()])),
+            },
+            CopyTarget::Stdio => {}
+        }
+    }
+    ensure!(
+        local.is_empty() || groups.is_empty(),
+        "sources here and sources elsewhere are two copies"
+    );
+    // With several groups no one of them says that a directory is meant.
+    let as_directory = |path: &[u8]| match groups.len() {
+        0 | 1 => path.to_vec(),
+        _ => [path, b"/"].concat(),
+    };
+    match destination {
+        CopyTarget::Local(_) if groups.is_empty() => {
+            bail!("neither end is HOST:PATH: cp(1) copies on one machine")
+        }
+        CopyTarget::Local(path) => {
+            let destination = as_directory(path);
+            Ok(Route::Down { groups, destination })
+        }
+        CopyTarget::Remote { host, path } if groups.is_empty() => {
+            Ok(Route::Up { sources: local, host: host.clone(), destination: path.clone() })
+        }
+        CopyTarget::Remote { host, path } => {
+            let destination = as_directory(path);
+            Ok(Route::Across { groups, host: host.clone(), destination })
+        }
+        CopyTarget::Stdio => bail!("`-` is no destination"),
+    }
+}
+
+/// A text as an argument, for tests and messages.
+#[cfg(test)]
+fn arguments(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
+const SECTIONS: &str = "\
+EXAMPLES
+    A file to a host, and back under another name:
+        weft cp results.tar host:
+        weft cp host:results.tar copy.tar
+
+    A directory into another one, or only what is in it:
+        weft cp -r data host:/srv
+        weft cp -r data/ host:/srv/data
+
+    What is missing only, since files of the same size and time are skipped; the same after a
+    copy that was interrupted:
+        weft cp -r host:/srv/data .
+
+    From host to host by way of here:
+        weft cp a:big.iso b:/tmp
+
+    Behind a jump host, with another key, not faster than 200 Mbit/s:
+        weft cp -J gate -i ~/.ssh/other --limit 200mbit big.iso me@inside:
+
+NAMES
+    HOST:PATH is relative to the home directory at HOST. A `/` before the first `:` makes it a path
+    here: ./a:b. A directory goes into the destination under its own name; with a `/` at its end
+    only what is in it does. A single file takes the destination's name unless that is a directory
+    or ends in `/`. Links in a directory are copied as links.
+
+WHAT STAYS AFTER AN INTERRUPTION
+    .NAME.HASH.weft-part and .NAME.HASH.weft-record beside the file: what has arrived, and which
+    bytes of it are right. The same command goes on there; the file has its name once it is whole.
+
+EXIT STATUS
+    0    All is there
+    1    Some files could not be copied; a line on stderr names each
+    2    The copy ended early; the same command goes on
+    125  weft was called wrongly";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_say_what_goes_where() {
+        let path = |text: &str| text.as_bytes().to_vec();
+        let of = |line: &str| route(&arguments(line));
+        assert_eq!(
+            of("a b h:c").unwrap(),
+            Route::Up {
+                sources: vec![path("a"), path("b")],
+                host: "h".into(),
+                destination: path("c"),
+            }
+        );
+        assert_eq!(
+            of("h:a h:b g:c d").unwrap(),
+            Route::Down {
+                groups: vec![
+                    ("h".into(), vec![path("a"), path("b")]),
+                    ("g".into(), vec![path("c")]),
+                ],
+                destination: path("d/"),
+            }
+        );
+        assert!(matches!(of("h:a g:b").unwrap(), Route::Across { .. }));
+        for line in ["a b", "a h:b c", "- h:b", "h:a -"] {
+            assert!(of(line).is_err(), "{line}");
+        }
+    }
+}

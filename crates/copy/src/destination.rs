@@ -1,0 +1,375 @@
+//! The directory tree that is written, by descriptors of directories and names in them.
+//!
+//! Invariant: nothing outside of the destination is opened, made, renamed or removed. Each step of
+//! a path is opened by itself and never through a symbolic link, so that a link in the tree, which
+//! a sender may just have made, leads nowhere. What the user names as the destination is followed
+//! as it stands.
+//!
+//! Order: [`DestinationTree::open`]; [`DestinationTree::place`] for each path; then the rest.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid,
+};
+use rustix::io::Errno;
+use weft_sync::Mutex;
+
+use crate::messages::{ListedEntry, SourceTime};
+use crate::rel_path::{RelPath, companion, escape};
+
+/// Permissions that are carried. Set-user-ID and set-group-ID are not: a sender must not make
+/// programs that run as somebody else.
+const MODE_MASK: u32 = 0o1777;
+/// How long another copy that writes the same file may take to end, in steps of [`LOCK_PAUSE`]: one
+/// that was killed here lives on there for as long as it takes to notice.
+const LOCK_TRIES: u32 = 60;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// A directory below the destination, or itself.
+pub type DirFd = Arc<OwnedFd>;
+
+/// Where files go.
+pub struct DestinationTree {
+    /// `None` in a dry run whose destination does not exist.
+    root: Option<DirFd>,
+    /// What the user named, for messages.
+    named: PathBuf,
+    /// The one file that is copied has this name, whatever it is called at its source.
+    single: Option<RelPath>,
+    /// The directory that was used last: most files follow one of the same.
+    last: Mutex<Option<(RelPath, DirFd)>>,
+    is_root: bool,
+}
+
+/// A place for an entry: the directory that it is to be in, and its name there.
+#[derive(Clone)]
+pub struct EntryPlace {
+    /// The directory.
+    pub dir: DirFd,
+    /// The name.
+    pub name: OsString,
+}
+
+impl EntryPlace {
+    /// What is there now, not followed if it is a link; `None` if nothing is.
+    ///
+    /// # Errors
+    /// The directory cannot be searched.
+    pub fn stat(&self) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(&*self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The place of what a copy keeps beside it.
+    pub fn beside(&self, suffix: &str) -> Self {
+        let name = OsString::from_vec(companion(&self.name, suffix));
+        Self { dir: Arc::clone(&self.dir), name }
+    }
+
+    /// Opens the file there to read it.
+    ///
+    /// # Errors
+    /// There is none, or it is a link.
+    pub fn read(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::openat(&*self.dir, &self.name, flags, Mode::empty())?;
+        Ok(fd.into())
+    }
+
+    /// Opens a partial file there, which nobody else writes meanwhile. It is made if it is missing.
+    ///
+    /// # Errors
+    /// It cannot be opened, or another copy goes on writing it.
+    pub fn open_partial(&self) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for _ in 0..LOCK_TRIES {
+            let mode = Mode::RUSR | Mode::WUSR;
+            let file: File = rustix::fs::openat(&*self.dir, &self.name, flags, mode)?.into();
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    std::thread::park_timeout(LOCK_PAUSE);
+                    continue;
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+            // Whoever had the lock may have renamed it.
+            let opened = rustix::fs::fstat(&file)?;
+            let is_same = |stat: Stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino);
+            if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
+                return Err(io::Error::other("its partial file is no regular file"));
+            }
+            if self.stat()?.is_some_and(is_same) {
+                return Ok(file);
+            }
+        }
+        Err(io::Error::other("another copy is writing it"))
+    }
+
+    /// Gives what is there the name of `to`, in place of what had it.
+    ///
+    /// # Errors
+    /// What had it is a directory, or the system refuses.
+    pub fn rename(&self, to: &Self) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&*self.dir, &self.name, &*to.dir, &to.name)?)
+    }
+
+    /// Removes the file there, if there is one.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn remove(&self) -> io::Result<()> {
+        match rustix::fs::unlinkat(&*self.dir, &self.name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes a symbolic link there.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn make_symlink(&self, target: &[u8]) -> io::Result<()> {
+        let new = self.beside("weft-link");
+        new.remove()?;
+        rustix::fs::symlinkat(OsStr::from_bytes(target), &*new.dir, &new.name)?;
+        new.rename(self)
+    }
+
+    /// Where the link there leads.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn read_symlink(&self) -> io::Result<Vec<u8>> {
+        let target = rustix::fs::readlinkat(&*self.dir, &self.name, Vec::new())?;
+        Ok(target.into_bytes())
+    }
+
+    /// Gives the file at `to` a second name here.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn make_hardlink(&self, to: &Self) -> io::Result<()> {
+        let new = self.beside("weft-link");
+        new.remove()?;
+        let none = AtFlags::empty();
+        rustix::fs::linkat(&*to.dir, &to.name, &*new.dir, &new.name, none)?;
+        new.rename(self)?;
+        // A rename between two names of one file leaves both.
+        new.remove()
+    }
+}
+
+impl DestinationTree {
+    /// The tree at `destination`, for so many sources. A directory is made if it is missing and
+    /// one is needed; its own directory is not.
+    ///
+    /// # Errors
+    /// It is a file where a directory is needed, or cannot be opened or made.
+    pub fn open(
+        destination: &[u8],
+        sources: u32,
+        has_directory: bool,
+        dry_run: bool,
+    ) -> Result<Self> {
+        let named = expand_home(destination);
+        let is_dir = fs::metadata(&named).map(|metadata| metadata.is_dir());
+        let needs_dir = has_directory || sources != 1 || destination.ends_with(b"/");
+        let shown = escape(destination);
+        let mut single = None;
+        let at = match is_dir {
+            Ok(true) => named.clone(),
+            Ok(false) if needs_dir => bail!("{shown} is no directory"),
+            Err(error) if needs_dir && error.kind() == io::ErrorKind::NotFound => {
+                if !dry_run {
+                    fs::create_dir(&named).with_context(|| format!("making {shown}"))?;
+                }
+                named.clone()
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).context(format!("looking at {shown}"));
+            }
+            _ => {
+                let name = named.file_name().with_context(|| format!("{shown} is no file"))?;
+                single = Some(RelPath::parse(name.as_bytes())?);
+                let parent = named.parent().filter(|path| !path.as_os_str().is_empty());
+                parent.unwrap_or(Path::new(".")).to_path_buf()
+            }
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = match rustix::fs::openat(CWD, &at, flags, Mode::empty()) {
+            Ok(root) => Some(Arc::new(root)),
+            Err(Errno::NOENT) if dry_run => None,
+            Err(errno) => {
+                return Err(io::Error::from(errno)).context(format!("opening {}", show(&at)));
+            }
+        };
+        let is_root = rustix::process::geteuid().is_root();
+        Ok(Self { root, named, single, last: Mutex::default(), is_root })
+    }
+
+    /// The destination itself.
+    pub fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.root.as_ref().map(|root| root.as_fd())
+    }
+
+    /// A path of the sender's as a person may find it here.
+    pub fn show(&self, path: &RelPath) -> String {
+        if self.single.is_some() || path.is_root() {
+            return show(&self.named);
+        }
+        show(&self.named.join(OsStr::from_bytes(path.as_bytes())))
+    }
+
+    /// The path here for one of the sender's.
+    ///
+    /// # Errors
+    /// The sender names more than the one file that was asked for.
+    pub fn map(&self, path: RelPath) -> Result<RelPath> {
+        match &self.single {
+            None => Ok(path),
+            Some(single) => {
+                ensure!(path.names().count() == 1, "the far end sent more than it was asked for");
+                Ok(single.clone())
+            }
+        }
+    }
+
+    /// The place of `path`, which was mapped; `None` in a dry run where its directory is missing.
+    ///
+    /// # Errors
+    /// Its directory is missing, or on the way there is a link or a file.
+    pub fn place(&self, path: &RelPath) -> io::Result<Option<EntryPlace>> {
+        let Some((parent, name)) = path.split() else {
+            return Err(io::Error::other("the destination itself is no file"));
+        };
+        let name = name.to_owned();
+        Ok(self.directory(&parent)?.map(|dir| EntryPlace { dir, name }))
+    }
+
+    /// A directory below the destination.
+    ///
+    /// # Errors
+    /// It is missing, or on the way there is a link or a file.
+    pub fn directory(&self, path: &RelPath) -> io::Result<Option<DirFd>> {
+        let Some(root) = &self.root else { return Ok(None) };
+        if path.is_root() {
+            return Ok(Some(Arc::clone(root)));
+        }
+        if let Some((known, dir)) = &*self.last.lock()
+            && known == path
+        {
+            return Ok(Some(Arc::clone(dir)));
+        }
+        let mut dir = Arc::clone(root);
+        for name in path.names() {
+            dir = Arc::new(open_dir(&dir, name)?);
+        }
+        *self.last.lock() = Some((path.clone(), Arc::clone(&dir)));
+        Ok(Some(dir))
+    }
+
+    /// Makes the directory `path`, or finds it. While the copy lasts its owner may write there.
+    ///
+    /// # Errors
+    /// Something else is there, or the system refuses.
+    pub fn make_directory(&self, path: &RelPath, mode: u32) -> io::Result<()> {
+        let Some(place) = (if path.is_root() { None } else { self.place(path)? }) else {
+            return Ok(());
+        };
+        let mode = Mode::from_raw_mode(mode & 0o777 | 0o700);
+        match rustix::fs::mkdirat(&*place.dir, &place.name, mode) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => open_dir(&place.dir, &place.name).map(drop),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Gives what `fd` is the attributes of `entry`.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_attributes(&self, fd: BorrowedFd<'_>, entry: &ListedEntry) -> io::Result<()> {
+        if self.is_root {
+            let (uid, gid) = entry.owner;
+            if uid != u32::MAX && gid != u32::MAX {
+                rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+            }
+        }
+        rustix::fs::fchmod(fd, Mode::from_raw_mode(entry.mode & MODE_MASK))?;
+        for (name, value) in &entry.xattrs {
+            let name = OsStr::from_bytes(name);
+            // Those of the system are not a sender's to set.
+            if name.as_bytes().starts_with(b"user.") {
+                rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())?;
+            }
+        }
+        Ok(rustix::fs::futimens(fd, &times(entry.modified))?)
+    }
+
+    /// The same for a symbolic link, which has times and an owner only. Systems that cannot set them
+    /// leave them.
+    pub fn set_link_attributes(&self, place: &EntryPlace, entry: &ListedEntry) {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        if self.is_root {
+            let (uid, gid) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
+            let _ = rustix::fs::chownat(&*place.dir, &place.name, Some(uid), Some(gid), flags);
+        }
+        let times = times(entry.modified);
+        let _ = rustix::fs::utimensat(&*place.dir, &place.name, &times, flags);
+    }
+}
+
+fn times(modified: SourceTime) -> Timestamps {
+    let time = Timespec { tv_sec: modified.secs, tv_nsec: modified.nanos.min(999_999_999).into() };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+fn open_dir(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        Ok(dir) => Ok(dir),
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            let shown = escape(name.as_bytes());
+            let why = format!("{shown} is a link or a file where a directory is needed");
+            Err(io::Error::other(why))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// When a file was changed last.
+pub fn modified(stat: &Stat) -> SourceTime {
+    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    SourceTime { secs: stat.st_mtime, nanos }
+}
+
+/// `~` and `~/` at the start of a path are the home directory.
+pub fn expand_home(path: &[u8]) -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    match (path.strip_prefix(b"~"), home) {
+        (Some(b""), Some(home)) => home,
+        (Some([b'/', rest @ ..]), Some(home)) => {
+            let rest =
+                rest.iter().position(|byte| *byte != b'/').map_or(&b""[..], |at| &rest[at..]);
+            home.join(OsStr::from_bytes(rest))
+        }
+        _ => PathBuf::from(OsStr::from_bytes(path)),
+    }
+}
+
+fn show(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
+}

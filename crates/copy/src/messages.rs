@@ -1,0 +1,260 @@
+//! What the two ends of a copy say to each other.
+//!
+//! A message is the length of its head (32 bits, little-endian), the head in the form of postcard,
+//! and the bytes of the pieces that the head names, one behind the other.
+//!
+//! Invariant: nothing is taken from a message that does not parse as a whole. What parses may still
+//! be nonsense; who uses it checks.
+//!
+//! Order: [`Begin`](ToReceiver::Begin), then entries, pieces and failures as they come,
+//! [`Listed`](ToReceiver::Listed), [`Done`](ToReceiver::Done) once all files are closed;
+//! [`Finished`](ToSender::Finished) is the last word.
+
+use anyhow::{Context, Result, ensure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use weft_session::{ChannelSender, MESSAGE_MAX};
+
+/// Bytes of a file that go in one piece, at most.
+pub const PIECE_MAX: u64 = 256 * 1024;
+/// Pieces in a message, at most.
+pub const PIECES_MAX: usize = 96;
+/// Files that are listed and not closed, at most. The sender holds to it, the receiver insists.
+pub const OPEN_FILES_MAX: usize = 8192;
+/// The same for files of more than one piece, each of which takes a descriptor.
+pub const OPEN_LARGE_MAX: usize = 384;
+
+/// A time of a source file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceTime {
+    /// Seconds since 1970.
+    pub secs: i64,
+    /// Nanoseconds in that second.
+    pub nanos: u32,
+}
+
+/// What the far end is asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum CopyRequest {
+    /// To receive into this place.
+    Receive {
+        /// The path, as the user named it.
+        destination: Vec<u8>,
+        /// How.
+        options: CopyOptions,
+    },
+    /// To send these.
+    Send {
+        /// The paths, as the user named them.
+        sources: Vec<Vec<u8>>,
+        /// How.
+        options: CopyOptions,
+    },
+}
+
+/// What both ends have to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOptions {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// Compare content instead of size and time.
+    pub checksum: bool,
+    /// Read back from the disk what was written.
+    pub read_back: bool,
+    /// Write nothing.
+    pub dry_run: bool,
+    /// Extended attributes too.
+    pub xattrs: bool,
+    /// The most to send, in bits per second.
+    pub limit_bps: Option<u64>,
+}
+
+/// A name and a value of an extended attribute.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
+/// Something that is to be there at the end. Its number is how many were listed before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedEntry {
+    /// Its path below the destination, with `/` between names; empty for the destination itself.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: ListedKind,
+    /// Permissions.
+    pub mode: u32,
+    /// When it was changed last.
+    pub modified: SourceTime,
+    /// Numbers of its user and its group.
+    pub owner: (u32, u32),
+    /// Extended attributes.
+    pub xattrs: Vec<Xattr>,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListedKind {
+    /// A file.
+    File {
+        /// Bytes.
+        size: u64,
+        /// BLAKE3 of all of it, if content is to be compared.
+        digest: Option<[u8; 32]>,
+    },
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink {
+        /// Where it leads.
+        target: Vec<u8>,
+    },
+    /// Another name of a file that was listed before, under this path.
+    Hardlink {
+        /// That path.
+        to: Vec<u8>,
+    },
+}
+
+/// Bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePiece {
+    /// Number of the file.
+    pub file: u64,
+    /// Where they begin.
+    pub offset: u64,
+    /// How many they are.
+    pub len: u64,
+    /// Their BLAKE3, if they follow; otherwise they are zeros, a hole.
+    pub hash: Option<[u8; 32]>,
+    /// All of the file has been sent now, and it has not changed meanwhile.
+    pub is_last: bool,
+}
+
+/// What the sender says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToReceiver {
+    /// How many sources there are, and whether a directory is among them.
+    Begin {
+        /// Sources.
+        sources: u32,
+        /// Whether one of them is a directory.
+        has_directory: bool,
+    },
+    /// What there is; directories before what is in them.
+    Entries(Vec<ListedEntry>),
+    /// Bytes of files.
+    Pieces(Vec<FilePiece>),
+    /// A file cannot be read, or has changed.
+    Failed {
+        /// Number of the file.
+        file: u64,
+        /// Its name and the reason.
+        why: String,
+    },
+    /// Something that is no file cannot be copied.
+    Problem(String),
+    /// All was listed: so many files, and bytes in them.
+    Listed {
+        /// Files.
+        files: u64,
+        /// Bytes in them.
+        bytes: u64,
+    },
+    /// All files are closed.
+    Done,
+}
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileOutcome {
+    /// It is there, whole.
+    Complete,
+    /// It was there already.
+    Skipped,
+    /// It is not there.
+    Failed(String),
+}
+
+/// What the receiver says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToSender {
+    /// It wants these ranges (start and end) of a file.
+    Wants {
+        /// Number of the file.
+        file: u64,
+        /// Start and end of each range, in order.
+        ranges: Vec<(u64, u64)>,
+    },
+    /// A file needs nothing more.
+    Closed {
+        /// Number of the file.
+        file: u64,
+        /// What became of it.
+        outcome: FileOutcome,
+    },
+    /// Something that is no file could not be made.
+    Problem(String),
+    /// The copy cannot go on.
+    Fatal(String),
+    /// All that could be done is done.
+    Finished,
+}
+
+/// Sends `head`, and `payload` behind it.
+///
+/// # Errors
+/// The channel has failed.
+pub fn send_message<T: Serialize>(to: &ChannelSender, head: &T, payload: &[u8]) -> Result<()> {
+    let head = postcard::to_allocvec(head).context("writing a message")?;
+    ensure!(head.len() + payload.len() + 4 <= MESSAGE_MAX, "a message is too long");
+    let len = u32::try_from(head.len())?.to_le_bytes();
+    to.send(&[&len, &head, payload])
+}
+
+/// A message as it came: its head, and what follows it.
+///
+/// # Errors
+/// It is none.
+pub fn parse_message<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8])> {
+    let (len, rest) = bytes.split_first_chunk().context("a message without a head")?;
+    let len = u32::from_le_bytes(*len) as usize;
+    let (head, payload) = rest.split_at_checked(len).context("a message that is cut off")?;
+    let (head, left) = postcard::take_from_bytes(head).context("a message that is none")?;
+    ensure!(left.is_empty(), "a message with more in its head than belongs there");
+    Ok((head, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn framed<T: Serialize>(head: &T, payload: &[u8]) -> Vec<u8> {
+        let head = postcard::to_allocvec(head).unwrap();
+        [&u32::try_from(head.len()).unwrap().to_le_bytes()[..], &head, payload].concat()
+    }
+
+    #[test]
+    fn the_largest_message_of_pieces_fits() {
+        let piece = FilePiece {
+            file: u64::MAX,
+            offset: u64::MAX,
+            len: u64::MAX,
+            hash: Some([7; 32]),
+            is_last: true,
+        };
+        let head = ToReceiver::Pieces(vec![piece; PIECES_MAX]);
+        let bytes = framed(&head, &vec![0; PIECE_MAX as usize]);
+        assert!(bytes.len() <= MESSAGE_MAX, "{}", bytes.len());
+        let (read, payload) = parse_message::<ToReceiver>(&bytes).unwrap();
+        assert_eq!((read, payload.len() as u64), (head, PIECE_MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_message::<ToReceiver>(&bytes);
+            let _ = parse_message::<ToSender>(&bytes);
+            let _ = parse_message::<CopyRequest>(&framed(&bytes, &[]));
+        }
+    }
+}

@@ -1,0 +1,625 @@
+//! The receiver: answers what it wants of each file that is listed, and puts what comes where it
+//! belongs.
+//!
+//! The caller's thread takes messages in order, makes directories and answers; workers check, write
+//! and finish files; one thread flushes large files, so that neither the network nor the workers
+//! wait for the disk's slowest command. Buffers, not mapped files: a full disk is then an error of
+//! one write and not a signal, and each piece is read once to be checked before any byte of it is
+//! in the file.
+//!
+//! Invariant: a piece is written only if its hash is right, only to a file of this copy that was
+//! wanted, within its size. What a failed copy leaves can be resumed.
+//!
+//! Order: [`receive`] is all.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use weft_session::{Channel, ChannelSender};
+use weft_sync::Mutex;
+
+use crate::destination::{DestinationTree, EntryPlace, modified};
+use crate::messages::{
+    CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, OPEN_FILES_MAX, OPEN_LARGE_MAX,
+    PIECE_MAX, ToReceiver, ToSender, parse_message, send_message,
+};
+use crate::meter::{Meter, add};
+use crate::received_file::{LargeFile, write_small};
+use crate::rel_path::{RelPath, escape};
+use crate::work_queue::WorkQueue;
+
+/// Threads that check and write, at most.
+const WORKERS_MAX: usize = 4;
+/// Messages that wait for a worker, at most.
+const QUEUE_MAX: usize = 64;
+/// Directories and links whose making or attributes wait for the end, at most.
+const LATE_MAX: usize = 8 << 20;
+
+/// A file that was wanted.
+struct WantedFile {
+    number: u64,
+    entry: ListedEntry,
+    size: u64,
+    path: RelPath,
+    place: EntryPlace,
+    /// `None` for a file of one piece.
+    large: Option<LargeFile>,
+}
+
+/// Files that were wanted and are not closed.
+#[derive(Default)]
+struct OpenFiles {
+    by_number: HashMap<u64, Arc<WantedFile>>,
+    large: usize,
+}
+
+impl OpenFiles {
+    fn has_room(&self, is_large: bool) -> bool {
+        let files = self.by_number.len();
+        files < OPEN_FILES_MAX && (!is_large || self.large < OPEN_LARGE_MAX)
+    }
+
+    fn insert(&mut self, file: Arc<WantedFile>) {
+        self.large += usize::from(file.large.is_some());
+        self.by_number.insert(file.number, file);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<WantedFile>> {
+        let file = self.by_number.remove(&number)?;
+        self.large -= usize::from(file.large.is_some());
+        Some(file)
+    }
+}
+
+/// What workers do.
+enum Work {
+    Pieces {
+        bytes: Vec<u8>,
+        pieces: Vec<FilePiece>,
+        payload: usize,
+    },
+    /// Compare the content of a file that looks the same.
+    Compare {
+        number: u64,
+        entry: ListedEntry,
+        path: RelPath,
+        digest: [u8; 32],
+    },
+}
+
+/// What the thread of the disk does.
+enum DiskWork {
+    Checkpoint(Arc<WantedFile>),
+    Finish(Arc<WantedFile>),
+}
+
+struct FileReceiver<'a> {
+    options: &'a CopyOptions,
+    meter: &'a Meter,
+    tree: DestinationTree,
+    files: Mutex<OpenFiles>,
+    replies: WorkQueue<ToSender>,
+    work: WorkQueue<Work>,
+    disk: WorkQueue<DiskWork>,
+    /// Why the copy cannot go on.
+    fatal: Mutex<Option<String>>,
+    to: ChannelSender,
+}
+
+/// What waits until all files are there.
+#[derive(Default)]
+struct LateEntries {
+    directories: Vec<(RelPath, ListedEntry)>,
+    hardlinks: Vec<(RelPath, RelPath)>,
+    listed: u64,
+}
+
+/// Receives into `destination` what the far end sends.
+///
+/// # Errors
+/// The copy cannot go on: the channel has failed, the disk is full, the destination cannot be
+/// opened.
+pub fn receive(
+    channel: &Channel,
+    destination: &[u8],
+    options: &CopyOptions,
+    meter: &Meter,
+) -> Result<()> {
+    let mut incoming = channel.receiver();
+    let first = incoming.recv()?.context("the far end has ended")?.into_bytes()?;
+    let (ToReceiver::Begin { sources, has_directory }, _) = parse_message(&first)? else {
+        bail!("the far end began with something else");
+    };
+    let to = channel.sender();
+    let tree = DestinationTree::open(destination, sources, has_directory, options.dry_run);
+    let tree = tree.inspect_err(|error| {
+        // If the channel has failed too, that is told by what the caller says.
+        let _ = send_message(&to, &ToSender::Fatal(format!("{error:#}")), &[]);
+    })?;
+    let receiver = FileReceiver {
+        options,
+        meter,
+        tree,
+        files: Mutex::default(),
+        replies: WorkQueue::new(usize::MAX),
+        work: WorkQueue::new(QUEUE_MAX),
+        disk: WorkQueue::new(usize::MAX),
+        fatal: Mutex::default(),
+        to,
+    };
+    let mut late = LateEntries::default();
+    let outcome = thread::scope(|scope| receiver.run(scope, channel, &mut late));
+    let outcome = receiver.why(outcome).and_then(|()| receiver.finish(late));
+    match &outcome {
+        Ok(()) => send_message(&receiver.to, &ToSender::Finished, &[])?,
+        Err(error) => {
+            receiver.keep();
+            let _ = send_message(&receiver.to, &ToSender::Fatal(format!("{error:#}")), &[]);
+        }
+    }
+    outcome
+}
+
+impl FileReceiver<'_> {
+    fn run<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        channel: &Channel,
+        late: &mut LateEntries,
+    ) -> Result<()> {
+        let count = thread::available_parallelism().map_or(1, usize::from).clamp(2, WORKERS_MAX);
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(|| self.work())).collect();
+        let flusher = scope.spawn(|| self.flush());
+        let replier = scope.spawn(|| self.reply());
+        let outcome = self.listen(channel, late);
+        self.work.close();
+        workers.into_iter().for_each(|worker| _ = worker.join());
+        self.disk.close();
+        let _ = flusher.join();
+        self.replies.close();
+        let _ = replier.join();
+        outcome
+    }
+
+    /// The first reason why the copy has ended, if it has.
+    fn why(&self, outcome: Result<()>) -> Result<()> {
+        match self.fatal.lock().take() {
+            Some(why) => bail!(why),
+            None => outcome,
+        }
+    }
+
+    fn reply(&self) {
+        while let Some(replies) = self.replies.take_all() {
+            for reply in replies {
+                if send_message(&self.to, &reply, &[]).is_err() {
+                    // The thread that receives meets the same failure.
+                    return;
+                }
+            }
+        }
+    }
+
+    fn listen(&self, channel: &Channel, late: &mut LateEntries) -> Result<()> {
+        let mut incoming = channel.receiver();
+        while let Some(message) = incoming.recv()? {
+            ensure!(self.fatal.lock().is_none(), "the copy has ended");
+            let bytes = message.into_bytes()?;
+            let (head, payload) = parse_message::<ToReceiver>(&bytes)?;
+            match head {
+                ToReceiver::Begin { .. } => bail!("the far end began twice"),
+                ToReceiver::Entries(entries) => {
+                    for entry in entries {
+                        self.take_entry(entry, late)?;
+                    }
+                }
+                ToReceiver::Pieces(pieces) => {
+                    let payload = bytes.len() - payload.len();
+                    self.work.put(Work::Pieces { bytes, pieces, payload });
+                }
+                ToReceiver::Failed { file, why } => self.source_failed(file, &why)?,
+                ToReceiver::Problem(why) => self.meter.problem(&escape(why.as_bytes())),
+                ToReceiver::Listed { .. } => self.meter.is_listed.store(true, Ordering::Relaxed),
+                ToReceiver::Done => {
+                    ensure!(
+                        self.files.lock().by_number.is_empty(),
+                        "the far end ended before all was sent"
+                    );
+                    return Ok(());
+                }
+            }
+        }
+        bail!("the far end stopped before the copy was over")
+    }
+
+    fn take_entry(&self, entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
+        let number = late.listed;
+        late.listed += 1;
+        let path = self.tree.map(RelPath::parse(&entry.path)?)?;
+        let outcome = match &entry.kind {
+            ListedKind::File { size, digest } => {
+                add(&self.meter.files, 1);
+                add(&self.meter.bytes, *size);
+                let (size, digest) = (*size, *digest);
+                return self.take_file(number, entry, size, digest, path);
+            }
+            _ if self.options.dry_run => Ok(()),
+            ListedKind::Directory => {
+                let made = self.tree.make_directory(&path, entry.mode);
+                if made.is_ok() {
+                    late.directories.push((path.clone(), entry));
+                }
+                made
+            }
+            ListedKind::Symlink { target } => self.make_symlink(&path, &entry, target),
+            ListedKind::Hardlink { to } => {
+                let to = self.tree.map(RelPath::parse(to)?)?;
+                late.hardlinks.push((path.clone(), to));
+                Ok(())
+            }
+        };
+        ensure!(late.directories.len() + late.hardlinks.len() <= LATE_MAX, "too many entries");
+        match outcome {
+            Err(error) => self.problem(&path, &error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Something that is no file could not be made.
+    fn problem(&self, path: &RelPath, error: &io::Error) -> Result<()> {
+        let why = format!("{}: {error}", self.tree.show(path));
+        ensure!(!is_fatal(error), "{why}");
+        self.meter.problem(&why);
+        // At the end, when the thread that replies has ended, it is said from here.
+        let said = ToSender::Problem(why);
+        if self.replies.put(said.clone()) { Ok(()) } else { send_message(&self.to, &said, &[]) }
+    }
+
+    fn make_symlink(&self, path: &RelPath, entry: &ListedEntry, target: &[u8]) -> io::Result<()> {
+        let Some(place) = self.tree.place(path)? else { return Ok(()) };
+        let is_there = place.read_symlink().is_ok_and(|there| there == target);
+        if !is_there {
+            place.make_symlink(target)?;
+        }
+        self.tree.set_link_attributes(&place, entry);
+        Ok(())
+    }
+
+    /// Decides what is wanted of a file.
+    fn take_file(
+        &self,
+        number: u64,
+        entry: ListedEntry,
+        size: u64,
+        digest: Option<[u8; 32]>,
+        path: RelPath,
+    ) -> Result<()> {
+        let decided = self.decide(number, &entry, size, digest, &path);
+        match decided {
+            Ok(Decision::Want) => {}
+            Ok(Decision::Skip) => return self.close(number, size, &path, FileOutcome::Skipped),
+            Ok(Decision::Later(work)) => {
+                self.work.put(work);
+                return Ok(());
+            }
+            Err(error) => return self.failed(number, &path, &error),
+        }
+        match self.want(number, entry, size, path.clone()) {
+            Err(error) => self.failed(number, &path, &error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn decide(
+        &self,
+        number: u64,
+        entry: &ListedEntry,
+        size: u64,
+        digest: Option<[u8; 32]>,
+        path: &RelPath,
+    ) -> io::Result<Decision> {
+        let place = match self.tree.place(path) {
+            // A dry run makes no directories.
+            Err(error) if self.options.dry_run && error.kind() == io::ErrorKind::NotFound => None,
+            place => place?,
+        };
+        let Some(place) = place else { return Ok(Decision::Want) };
+        let Some(stat) = place.stat()? else { return Ok(Decision::Want) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(io::Error::other("a directory is in its place")),
+            _ => return Ok(Decision::Want),
+        }
+        let is_as_long = u64::try_from(stat.st_size) == Ok(size);
+        match digest {
+            Some(digest) if is_as_long => {
+                let (entry, path) = (entry.clone(), path.clone());
+                Ok(Decision::Later(Work::Compare { number, entry, path, digest }))
+            }
+            None if is_as_long && modified(&stat) == entry.modified => Ok(Decision::Skip),
+            _ => Ok(Decision::Want),
+        }
+    }
+
+    /// Says what is wanted of a file that is not there, or is another.
+    fn want(&self, number: u64, entry: ListedEntry, size: u64, path: RelPath) -> io::Result<()> {
+        let is_large = size > PIECE_MAX;
+        let place = if self.options.dry_run { None } else { self.tree.place(&path)? };
+        let Some(place) = place else {
+            self.meter.file(&self.tree.show(&path), true);
+            self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
+            return Ok(());
+        };
+        if !self.files.lock().has_room(is_large) {
+            return Err(io::Error::other("the far end lists more files than it may at once"));
+        }
+        let mut ranges = vec![(0, size)];
+        let large = if is_large {
+            let large = LargeFile::open(&place, size, entry.modified, self.options.read_back)?;
+            let wanted = large.wants();
+            let missing: u64 = wanted.iter().map(|range| range.end - range.start).sum();
+            add(&self.meter.bytes_done, size - missing);
+            ranges = wanted.into_iter().map(|range| (range.start, range.end)).collect();
+            Some(large)
+        } else {
+            None
+        };
+        if size == 0 {
+            write_small(&self.tree, &place, &entry, &[])?;
+            self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
+            return Ok(());
+        }
+        let file = Arc::new(WantedFile { number, entry, size, path, place, large });
+        self.files.lock().insert(file);
+        self.replies.put(ToSender::Wants { file: number, ranges });
+        Ok(())
+    }
+
+    fn close(&self, number: u64, size: u64, path: &RelPath, outcome: FileOutcome) -> Result<()> {
+        match &outcome {
+            FileOutcome::Complete => {
+                add(&self.meter.files_done, 1);
+                self.meter.file(&self.tree.show(path), false);
+            }
+            FileOutcome::Skipped => {
+                add(&self.meter.files_skipped, 1);
+                add(&self.meter.bytes_done, size);
+            }
+            FileOutcome::Failed(why) => self.meter.problem(why),
+        }
+        self.replies.put(ToSender::Closed { file: number, outcome });
+        Ok(())
+    }
+
+    /// A file could not be written: that of one, or the end of all.
+    fn failed(&self, number: u64, path: &RelPath, error: &io::Error) -> Result<()> {
+        let why = format!("{}: {error}", self.tree.show(path));
+        ensure!(!is_fatal(error), "{why}; what has arrived is kept, and the same command goes on");
+        self.files.lock().remove(number);
+        self.close(number, 0, path, FileOutcome::Failed(why))
+    }
+
+    fn source_failed(&self, number: u64, why: &str) -> Result<()> {
+        let file = self.files.lock().remove(number);
+        let file = file.context("the far end failed at a file that is not open")?;
+        let why = escape(why.as_bytes());
+        self.close(number, 0, &file.path, FileOutcome::Failed(why))
+    }
+
+    /// The copy cannot go on; the thread that receives is told at the next message.
+    fn give_up(&self, error: &anyhow::Error) {
+        let why = format!("{error:#}");
+        self.fatal.lock().get_or_insert_with(|| why.clone());
+        // Before the channel ends, the far end hears why.
+        let _ = send_message(&self.to, &ToSender::Fatal(why.clone()), &[]);
+        self.work.close();
+    }
+
+    fn work(&self) {
+        while let Some(work) = self.work.take() {
+            let outcome = match work {
+                Work::Pieces { bytes, pieces, payload } => {
+                    self.take_pieces(&pieces, &bytes[payload..])
+                }
+                Work::Compare { number, entry, path, digest } => {
+                    self.compare(number, entry, path, digest)
+                }
+            };
+            if let Err(error) = outcome {
+                self.give_up(&error);
+            }
+        }
+    }
+
+    fn compare(
+        &self,
+        number: u64,
+        entry: ListedEntry,
+        path: RelPath,
+        digest: [u8; 32],
+    ) -> Result<()> {
+        let ListedKind::File { size, .. } = entry.kind else { return Ok(()) };
+        let is_same = || -> io::Result<bool> {
+            let Some(place) = self.tree.place(&path)? else { return Ok(false) };
+            let mut hasher = blake3::Hasher::new();
+            let file = place.read()?;
+            hasher.update_reader(&file)?;
+            if *hasher.finalize().as_bytes() != digest {
+                return Ok(false);
+            }
+            self.tree.set_attributes(file.as_fd(), &entry)?;
+            Ok(true)
+        };
+        match is_same() {
+            Ok(true) => self.close(number, size, &path, FileOutcome::Skipped),
+            Ok(false) => match self.want(number, entry, size, path.clone()) {
+                Ok(()) => Ok(()),
+                Err(error) => self.failed(number, &path, &error),
+            },
+            Err(error) => self.failed(number, &path, &error),
+        }
+    }
+
+    fn take_pieces(&self, pieces: &[FilePiece], mut payload: &[u8]) -> Result<()> {
+        for piece in pieces {
+            let bytes = match piece.hash {
+                None => None,
+                Some(_) => {
+                    let len = usize::try_from(piece.len)?;
+                    let (bytes, rest) =
+                        payload.split_at_checked(len).context("a piece that is cut off")?;
+                    payload = rest;
+                    Some(bytes)
+                }
+            };
+            // One that has failed here may still come.
+            let Some(file) = self.files.lock().by_number.get(&piece.file).cloned() else {
+                continue;
+            };
+            match self.take_piece(&file, piece, bytes) {
+                Ok(true) => {
+                    self.files.lock().remove(piece.file);
+                    self.close(file.number, file.size, &file.path, FileOutcome::Complete)?;
+                }
+                Ok(false) => {}
+                Err(error) => self.failed(file.number, &file.path, &error)?,
+            }
+        }
+        ensure!(payload.is_empty(), "a message with more bytes than its pieces have");
+        Ok(())
+    }
+
+    /// Writes a piece; whether the file has its name now.
+    fn take_piece(
+        &self,
+        file: &Arc<WantedFile>,
+        piece: &FilePiece,
+        bytes: Option<&[u8]>,
+    ) -> io::Result<bool> {
+        if let (Some(bytes), Some(hash)) = (bytes, piece.hash)
+            && blake3::hash(bytes) != hash
+        {
+            return Err(io::Error::other("a piece was damaged on its way; copy it again"));
+        }
+        let add_bytes = || {
+            add(&self.meter.bytes_done, piece.len);
+            add(&self.meter.bytes_moved, bytes.map_or(0, <[u8]>::len) as u64);
+        };
+        let Some(large) = &file.large else {
+            let bytes = bytes.filter(|bytes| bytes.len() as u64 == file.size && piece.offset == 0);
+            let Some(bytes) = bytes.filter(|_| piece.is_last) else {
+                return Err(io::Error::other("the far end sent it in parts"));
+            };
+            write_small(&self.tree, &file.place, &file.entry, bytes)?;
+            add_bytes();
+            return Ok(true);
+        };
+        let step = large.take(piece, bytes)?;
+        add_bytes();
+        if step.is_whole && large.is_for_flusher() {
+            self.disk.put(DiskWork::Finish(Arc::clone(file)));
+        } else if step.is_whole {
+            large.finish(&self.tree, &file.place, &file.entry)?;
+            return Ok(true);
+        } else if step.wants_checkpoint {
+            self.disk.put(DiskWork::Checkpoint(Arc::clone(file)));
+        }
+        Ok(false)
+    }
+
+    fn flush(&self) {
+        while let Some(work) = self.disk.take() {
+            let (file, outcome) = match &work {
+                DiskWork::Checkpoint(file) => (
+                    file,
+                    file.large.as_ref().map_or(Ok(()), |large| large.checkpoint(&file.place)),
+                ),
+                DiskWork::Finish(file) => (file, self.finish_large(file)),
+            };
+            let outcome = match outcome {
+                Ok(()) => Ok(()),
+                Err(error) => self.failed(file.number, &file.path, &error),
+            };
+            if let Err(error) = outcome {
+                self.give_up(&error);
+            }
+        }
+    }
+
+    fn finish_large(&self, file: &WantedFile) -> io::Result<()> {
+        let Some(large) = &file.large else { return Ok(()) };
+        large.finish(&self.tree, &file.place, &file.entry)?;
+        self.files.lock().remove(file.number);
+        let closed = self.close(file.number, file.size, &file.path, FileOutcome::Complete);
+        closed.map_err(io::Error::other)
+    }
+
+    /// Makes what waited for the files, and all of it durable.
+    fn finish(&self, late: LateEntries) -> Result<()> {
+        for (path, to) in &late.hardlinks {
+            if let Err(error) = self.make_hardlink(path, to) {
+                self.problem(path, &error)?;
+            }
+        }
+        // What is in a directory changes its time, so the inner ones come first.
+        for (path, entry) in late.directories.iter().rev() {
+            let set = || match self.tree.directory(path)? {
+                Some(dir) => self.tree.set_attributes(dir.as_fd(), entry),
+                None => Ok(()),
+            };
+            if let Err(error) = set() {
+                self.problem(path, &error)?;
+            }
+        }
+        if let Some(root) = self.tree.root().filter(|_| !self.options.dry_run) {
+            rustix::fs::syncfs(root).map_err(io::Error::from).context("flushing the disk")?;
+        }
+        Ok(())
+    }
+
+    fn make_hardlink(&self, path: &RelPath, to: &RelPath) -> io::Result<()> {
+        let (Some(place), Some(to)) = (self.tree.place(path)?, self.tree.place(to)?) else {
+            return Ok(());
+        };
+        let there = place.stat()?;
+        let target =
+            to.stat()?.ok_or_else(|| io::Error::other("the file it links to is missing"))?;
+        if FileType::from_raw_mode(target.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("what it links to is no file"));
+        }
+        if there.is_some_and(|it| (it.st_dev, it.st_ino) == (target.st_dev, target.st_ino)) {
+            return Ok(());
+        }
+        place.make_hardlink(&to)
+    }
+
+    /// Records what has arrived of the files that are not whole.
+    fn keep(&self) {
+        for (_, file) in self.files.lock().by_number.drain() {
+            if let Some(large) = &file.large {
+                // The reason that the copy ends for is the one to tell.
+                let _ = large.checkpoint(&file.place);
+            }
+        }
+    }
+}
+
+enum Decision {
+    Want,
+    Skip,
+    Later(Work),
+}
+
+/// Whether no other file would fare better.
+fn is_fatal(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let fatal = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO, Errno::MFILE, Errno::NFILE];
+    errno.is_some_and(|errno| fatal.contains(&errno))
+}

@@ -1,0 +1,222 @@
+//! A file that is being received, on the disk: the shell of [`PartialFile`].
+//!
+//! Invariant: what [`PartialFile`] says is done in its order; a record is replaced by a rename of
+//! one that is durable.
+//!
+//! Order: [`LargeFile::open`]; [`LargeFile::take`] for each piece, [`LargeFile::checkpoint`]
+//! meanwhile; [`LargeFile::finish`] once it is whole. [`write_small`] is all for a small file.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, FallocateFlags};
+use weft_os::clock;
+use weft_sync::Mutex;
+
+use crate::destination::{DestinationTree, EntryPlace};
+use crate::messages::{FilePiece, ListedEntry, SourceTime};
+use crate::partial::{FINISH, FinishStep, PartialFile};
+use crate::record::{CopyRecord, RECORD_MAX};
+
+/// Bytes whose loss a crash is worth a flush.
+const AT_RISK_MAX: u64 = 32 << 20;
+/// How long they may be at risk.
+const AT_RISK_TIME: Duration = Duration::from_secs(1);
+/// Files from this size on are flushed before they are renamed, and finished by the thread that
+/// does so; smaller ones become durable with the end of the copy.
+const FLUSHED_FROM: u64 = 16 << 20;
+
+const PART: &str = "weft-part";
+const RECORD: &str = "weft-record";
+const NEW_RECORD: &str = "weft-record-new";
+
+/// A file of more than one piece.
+pub(crate) struct LargeFile {
+    file: File,
+    size: u64,
+    /// Some of its bytes were there before, so holes have to be made.
+    is_resumed: bool,
+    reads_back: bool,
+    state: Mutex<LargeState>,
+    is_checkpoint_due: AtomicBool,
+    checked: Mutex<Instant>,
+    /// One checkpoint at a time.
+    flushing: Mutex<()>,
+}
+
+struct LargeState {
+    partial: PartialFile,
+    /// Pieces that were written and not read back from the disk yet, if that is asked for.
+    unread: Vec<FilePiece>,
+}
+
+/// What a piece has led to.
+pub(crate) struct PieceStep {
+    pub is_whole: bool,
+    pub wants_checkpoint: bool,
+}
+
+impl LargeFile {
+    pub fn open(
+        place: &EntryPlace,
+        size: u64,
+        modified: SourceTime,
+        reads_back: bool,
+    ) -> io::Result<Self> {
+        let part = place.beside(PART);
+        let file = part.open_partial()?;
+        let stat = rustix::fs::fstat(&file)?;
+        let record = read_record(place).filter(|record| {
+            u64::try_from(stat.st_size).is_ok_and(|there| there >= record.verified.end())
+        });
+        let partial = PartialFile::new(size, modified, stat.st_ino, record);
+        let is_resumed = partial.kept() > 0;
+        if !is_resumed {
+            // What is there is of another source.
+            file.set_len(0)?;
+        }
+        file.set_len(size)?;
+        Ok(Self {
+            file,
+            size,
+            is_resumed,
+            reads_back,
+            state: Mutex::new(LargeState { partial, unread: Vec::new() }),
+            is_checkpoint_due: AtomicBool::new(false),
+            checked: Mutex::new(clock::now()),
+            flushing: Mutex::new(()),
+        })
+    }
+
+    pub fn wants(&self) -> Vec<Range<u64>> {
+        self.state.lock().partial.wants()
+    }
+
+    pub fn is_for_flusher(&self) -> bool {
+        self.size >= FLUSHED_FROM || self.reads_back
+    }
+
+    /// Writes a piece whose hash is right.
+    pub fn take(&self, piece: &FilePiece, bytes: Option<&[u8]>) -> io::Result<PieceStep> {
+        let checked = self.state.lock().partial.check(piece.offset, piece.len);
+        checked.map_err(io::Error::other)?;
+        match bytes {
+            Some(bytes) => self.file.write_all_at(bytes, piece.offset)?,
+            None if self.is_resumed && piece.len > 0 => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&self.file, flags, piece.offset, piece.len)?;
+            }
+            None => {}
+        }
+        let mut state = self.state.lock();
+        state.partial.written(piece.offset, piece.len).map_err(io::Error::other)?;
+        if self.reads_back && piece.hash.is_some() {
+            state.unread.push(piece.clone());
+        }
+        if piece.is_last {
+            state.partial.sent();
+        }
+        let (is_whole, at_risk) = (state.partial.is_whole(), state.partial.at_risk());
+        drop(state);
+        let is_late = self.checked.lock().elapsed() >= AT_RISK_TIME && at_risk > 0;
+        let is_due = !is_whole && (at_risk >= AT_RISK_MAX || is_late);
+        let wants_checkpoint = is_due && !self.is_checkpoint_due.swap(true, Ordering::AcqRel);
+        Ok(PieceStep { is_whole, wants_checkpoint })
+    }
+
+    /// Makes durable what has arrived, and then the record of it.
+    pub fn checkpoint(&self, place: &EntryPlace) -> io::Result<()> {
+        let _one_at_a_time = self.flushing.lock();
+        *self.checked.lock() = clock::now();
+        self.is_checkpoint_due.store(false, Ordering::Release);
+        let unread = {
+            let mut state = self.state.lock();
+            if !state.partial.begin_checkpoint() {
+                return Ok(());
+            }
+            std::mem::take(&mut state.unread)
+        };
+        rustix::fs::fdatasync(&self.file)?;
+        self.read_back(&unread)?;
+        let Some(record) = self.state.lock().partial.flushed() else { return Ok(()) };
+        write_record(place, &record)
+    }
+
+    /// Reads pieces from the disk, and compares their hashes.
+    fn read_back(&self, pieces: &[FilePiece]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for piece in pieces {
+            let len = std::num::NonZeroU64::new(piece.len);
+            // Only a request; where it is not heeded the cache is compared.
+            let _ = rustix::fs::fadvise(&self.file, piece.offset, len, Advice::DontNeed);
+            bytes.resize(usize::try_from(piece.len).map_err(io::Error::other)?, 0);
+            self.file.read_exact_at(&mut bytes, piece.offset)?;
+            if piece.hash.is_some_and(|hash| blake3::hash(&bytes) != hash) {
+                return Err(io::Error::other("the disk gives back other bytes than were written"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file, which is whole, its name.
+    pub fn finish(
+        &self,
+        tree: &DestinationTree,
+        place: &EntryPlace,
+        entry: &ListedEntry,
+    ) -> io::Result<()> {
+        let _one_at_a_time = self.flushing.lock();
+        let is_flushed = self.is_for_flusher();
+        for step in FINISH {
+            match step {
+                FinishStep::SetAttributes => tree.set_attributes(self.file.as_fd(), entry)?,
+                FinishStep::FlushFile if is_flushed => {
+                    rustix::fs::fsync(&self.file)?;
+                    let unread = std::mem::take(&mut self.state.lock().unread);
+                    self.read_back(&unread)?;
+                }
+                FinishStep::Rename => place.beside(PART).rename(place)?,
+                FinishStep::FlushDirectory if is_flushed => rustix::fs::fsync(&*place.dir)?,
+                FinishStep::RemoveRecord => place.beside(RECORD).remove()?,
+                FinishStep::FlushFile | FinishStep::FlushDirectory => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_record(place: &EntryPlace) -> Option<CopyRecord> {
+    let mut bytes = Vec::new();
+    let file = place.beside(RECORD).read().ok()?;
+    file.take(RECORD_MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
+    CopyRecord::decode(&bytes)
+}
+
+fn write_record(place: &EntryPlace, record: &[u8]) -> io::Result<()> {
+    let new = place.beside(NEW_RECORD);
+    let mut file = new.open_partial()?;
+    file.set_len(0)?;
+    file.write_all(record)?;
+    rustix::fs::fdatasync(&file)?;
+    new.rename(&place.beside(RECORD))
+}
+
+/// Writes a file of one piece.
+pub(crate) fn write_small(
+    tree: &DestinationTree,
+    place: &EntryPlace,
+    entry: &ListedEntry,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let part = place.beside(PART);
+    let file = part.open_partial()?;
+    file.set_len(0)?;
+    file.write_all_at(bytes, 0)?;
+    tree.set_attributes(file.as_fd(), entry)?;
+    part.rename(place)
+}

@@ -1,0 +1,150 @@
+//! Paths below the destination, as a sender names them, and how names are shown to people.
+//!
+//! Invariant: a [`RelPath`] cannot lead out of the directory that it begins in: it has no `..`, no
+//! empty name, no `/` at its start and no NUL; links on it are the business of who opens it.
+//!
+//! Order: [`RelPath::parse`], then the rest.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::{Result, ensure};
+
+/// Bytes of a name, at most, as Linux has it.
+const NAME_MAX: usize = 255;
+/// Bytes of a path, at most.
+const PATH_MAX: usize = 32 * 1024;
+/// Bytes of a file's name that the names of its partial file and record keep.
+const KEPT_MAX: usize = 200;
+
+/// A path below the destination; empty for the destination itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RelPath(Vec<u8>);
+
+impl RelPath {
+    /// A path as a sender named it.
+    ///
+    /// # Errors
+    /// It leads elsewhere, or cannot be one.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        ensure!(bytes.len() <= PATH_MAX, "the far end named a path of {} bytes", bytes.len());
+        let is_name = |name: &[u8]| {
+            !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_MAX && !name.contains(&0)
+        };
+        let is_sound = bytes.is_empty() || bytes.split(|byte| *byte == b'/').all(is_name);
+        ensure!(is_sound, "the far end named `{}`, which is no path here", escape(bytes));
+        Ok(Self(bytes.to_vec()))
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether it is the destination itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The directory that it is in, and its name there; `None` for the destination itself.
+    pub fn split(&self) -> Option<(Self, &OsStr)> {
+        if self.is_root() {
+            return None;
+        }
+        let at = self.0.iter().rposition(|byte| *byte == b'/');
+        let (parent, name) = match at {
+            Some(at) => (&self.0[..at], &self.0[at + 1..]),
+            None => (&b""[..], &self.0[..]),
+        };
+        Some((Self(parent.to_vec()), OsStr::from_bytes(name)))
+    }
+
+    /// The names on it.
+    pub fn names(&self) -> impl Iterator<Item = &OsStr> {
+        let parts = self.0.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        parts.map(OsStr::from_bytes)
+    }
+}
+
+/// The name of what a copy keeps beside the file `name` while it lasts.
+pub fn companion(name: &OsStr, suffix: &str) -> Vec<u8> {
+    let bytes = name.as_bytes();
+    let kept = &bytes[..bytes.len().min(KEPT_MAX)];
+    // Long names that begin alike are told apart by their hash.
+    let hash = blake3::hash(bytes).to_hex();
+    let mut out = b".".to_vec();
+    out.extend(kept);
+    out.extend(format!(".{}.{suffix}", &hash[..8]).into_bytes());
+    out
+}
+
+/// A name as a person may read it: what a terminal would obey, and what is no UTF-8, is escaped.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            let is_odd = c.is_control() || c == '\\' || is_invisible(c);
+            // Writing to a string does not fail.
+            let _ = match (is_odd, c) {
+                (false, c) => write!(out, "{c}"),
+                (true, '\\') => write!(out, r"\\"),
+                (true, c) if c.is_ascii() => write!(out, "\\x{:02x}", c as u32),
+                (true, c) => write!(out, "\\u{{{:x}}}", c as u32),
+            };
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out
+}
+
+/// Marks that change the direction of what follows, or cannot be seen.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_lead_elsewhere_are_refused() {
+        let bad: [&[u8]; 9] =
+            [b"..", b"a/../b", b"/etc", b"a//b", b"a/", b".", b"a\0b", b"a/.", &[b'x'; 256]];
+        for path in bad {
+            assert!(RelPath::parse(path).is_err(), "{}", escape(path));
+        }
+        for path in [&b""[..], b"a", b"...", b"a/..b/ \n", b"\xff/\xfe"] {
+            assert!(RelPath::parse(path).is_ok(), "{}", escape(path));
+        }
+    }
+
+    #[test]
+    fn a_path_falls_into_its_names() {
+        let path = RelPath::parse(b"a/b/c").unwrap();
+        let (parent, name) = path.split().unwrap();
+        assert_eq!((parent.as_bytes(), name.as_bytes()), (&b"a/b"[..], &b"c"[..]));
+        assert_eq!(path.names().count(), 3);
+        assert!(RelPath::default().split().is_none());
+        assert_eq!(RelPath::default().names().count(), 0);
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped() {
+        assert_eq!(escape(b"a\x1b[2J\n\xff"), r"a\x1b[2J\x0a\xff");
+        assert_eq!(escape("ä\u{9b}\u{202e}".as_bytes()), r"ä\u{9b}\u{202e}");
+    }
+
+    #[test]
+    fn companions_are_names_and_differ() {
+        let long = |end: char| format!("{}{end}", "x".repeat(254));
+        let (a, b) = (long('a'), long('b'));
+        let of = |name: &str| companion(OsStr::new(name), "weft-part");
+        assert_ne!(of(&a), of(&b));
+        assert!(of(&a).len() <= NAME_MAX);
+        assert!(of("f").starts_with(b".f.") && of("f").ends_with(b".weft-part"));
+    }
+}

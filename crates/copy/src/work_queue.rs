@@ -1,0 +1,65 @@
+//! A queue between threads: many put, many take.
+//!
+//! Invariant: once it is closed nothing is put, and who takes gets what is left and then nothing.
+//!
+//! Order: any.
+
+use std::collections::VecDeque;
+
+use weft_sync::{Condvar, Mutex};
+
+struct QueueState<T> {
+    waiting: VecDeque<T>,
+    is_closed: bool,
+}
+
+pub(crate) struct WorkQueue<T> {
+    state: Mutex<QueueState<T>>,
+    changed: Condvar,
+    most: usize,
+}
+
+impl<T> WorkQueue<T> {
+    /// A queue that holds `most`; who puts more waits.
+    pub fn new(most: usize) -> Self {
+        let state = QueueState { waiting: VecDeque::new(), is_closed: false };
+        Self { state: Mutex::new(state), changed: Condvar::default(), most }
+    }
+
+    /// Whether it was taken.
+    pub fn put(&self, item: T) -> bool {
+        let is_full =
+            |state: &mut QueueState<T>| state.waiting.len() >= self.most && !state.is_closed;
+        let mut state = self.changed.wait_while(self.state.lock(), is_full);
+        if state.is_closed {
+            return false;
+        }
+        state.waiting.push_back(item);
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    pub fn take(&self) -> Option<T> {
+        let is_idle = |state: &mut QueueState<T>| state.waiting.is_empty() && !state.is_closed;
+        let mut state = self.changed.wait_while(self.state.lock(), is_idle);
+        let item = state.waiting.pop_front();
+        drop(state);
+        self.changed.notify_all();
+        item
+    }
+
+    /// All that waits, at least one; `None` once it is closed and empty.
+    pub fn take_all(&self) -> Option<Vec<T>> {
+        let first = self.take()?;
+        let mut all = vec![first];
+        all.extend(self.state.lock().waiting.drain(..));
+        self.changed.notify_all();
+        Some(all)
+    }
+
+    pub fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+}

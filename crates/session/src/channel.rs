@@ -1,0 +1,178 @@
+//! A channel of messages, over UDP or through ssh.
+//!
+//! Invariant: messages arrive whole, once and in order, or the channel fails for good, with one
+//! reason that all calls give.
+//!
+//! Order: see the crate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::pipe::PipeLink;
+use crate::udp::{Received, UdpLink};
+
+/// Bytes that a channel has carried.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Sent by this end, in bytes.
+    pub sent: AtomicU64,
+    /// Received by this end, in bytes.
+    pub received: AtomicU64,
+}
+
+impl Traffic {
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone)]
+pub(crate) enum Link {
+    Udp(Arc<UdpLink>),
+    Pipe(Arc<PipeLink>),
+}
+
+/// One end of a channel.
+pub struct Channel {
+    link: Link,
+}
+
+impl Channel {
+    pub(crate) fn over_udp(link: Arc<UdpLink>) -> Self {
+        Self { link: Link::Udp(link) }
+    }
+
+    pub(crate) fn over_pipe(link: Arc<PipeLink>) -> Self {
+        Self { link: Link::Pipe(link) }
+    }
+
+    /// Whether it goes by UDP; through ssh otherwise.
+    pub fn is_udp(&self) -> bool {
+        matches!(self.link, Link::Udp(_))
+    }
+
+    /// What messages are sent by; clones may be used by any thread.
+    pub fn sender(&self) -> ChannelSender {
+        ChannelSender { link: self.link.clone() }
+    }
+
+    /// What messages come from. One thread should use it, since a message goes to whoever asks.
+    pub fn receiver(&self) -> ChannelReceiver {
+        ChannelReceiver { link: self.link.clone() }
+    }
+
+    /// What it has carried.
+    pub fn traffic(&self) -> &Traffic {
+        match &self.link {
+            Link::Udp(link) => &link.traffic,
+            Link::Pipe(link) => &link.traffic,
+        }
+    }
+
+    /// Tells the peer that nothing follows, and waits until it has all that was sent and has
+    /// nothing more to say either, for `limit` at most. What still comes is dropped.
+    ///
+    /// # Errors
+    /// The channel has failed, or the peer took longer.
+    pub fn finish(&self, limit: Duration) -> Result<()> {
+        match &self.link {
+            Link::Udp(link) => link.finish(limit),
+            Link::Pipe(link) => link.finish(limit),
+        }
+    }
+
+    /// Ends the channel at once; all calls fail with `reason` from now on.
+    pub fn abort(&self, reason: &str) {
+        self.sender().abort(reason);
+    }
+}
+
+/// Sends messages.
+#[derive(Clone)]
+pub struct ChannelSender {
+    link: Link,
+}
+
+impl ChannelSender {
+    /// Sends `parts` as one message of [`crate::MESSAGE_MAX`] bytes at most. Waits while the peer
+    /// has no room.
+    ///
+    /// # Errors
+    /// The channel has failed, or the message is too long.
+    pub fn send(&self, parts: &[&[u8]]) -> Result<()> {
+        match &self.link {
+            Link::Udp(link) => link.send(parts),
+            Link::Pipe(link) => link.send(parts),
+        }
+    }
+
+    /// Ends the channel at once; all calls fail with `reason` from now on.
+    pub fn abort(&self, reason: &str) {
+        match &self.link {
+            Link::Udp(link) => link.fail(reason),
+            Link::Pipe(link) => link.fail(reason),
+        }
+    }
+}
+
+/// Receives messages.
+pub struct ChannelReceiver {
+    link: Link,
+}
+
+impl ChannelReceiver {
+    /// The next message; waits for it. `None` once the peer has said that nothing follows.
+    ///
+    /// # Errors
+    /// The channel has failed.
+    pub fn recv(&mut self) -> Result<Option<Message>> {
+        Ok(match &self.link {
+            Link::Udp(link) => link.recv()?.map(|received| Message(Source::Slot(received))),
+            Link::Pipe(link) => link.recv()?.map(|bytes| Message(Source::Owned(bytes))),
+        })
+    }
+}
+
+enum Source {
+    Slot(Received),
+    Owned(Vec<u8>),
+}
+
+/// A message that has come. While it exists its buffer is taken, so it holds the peer back.
+pub struct Message(Source);
+
+impl Message {
+    /// Copies its bytes to the end of `out`.
+    ///
+    /// # Errors
+    /// The channel has failed.
+    pub fn read_into(&self, out: &mut Vec<u8>) -> Result<()> {
+        match &self.0 {
+            Source::Slot(received) => received.read_into(out),
+            Source::Owned(bytes) => {
+                out.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// The channel has failed.
+    pub fn into_bytes(self) -> Result<Vec<u8>> {
+        if let Source::Owned(bytes) = self.0 {
+            return Ok(bytes);
+        }
+        let mut out = Vec::new();
+        self.read_into(&mut out)?;
+        Ok(out)
+    }
+}

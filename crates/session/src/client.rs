@@ -1,0 +1,248 @@
+//! The near end: starts the far end by ssh, and reaches it by UDP if that is possible.
+//!
+//! Invariant: the key leaves this process through ssh's stdin only; what the far end prints reaches
+//! the terminal without control characters; and it is said when the channel does not go by UDP.
+//!
+//! Order: [`open`]; then [`Session::channel`]; then [`Session::close`].
+
+use std::io::{BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use weft_os::random;
+
+use crate::channel::Channel;
+use crate::hello::{Answer, Choice, Greeter};
+use crate::pipe::PipeLink;
+use crate::push;
+use crate::ssh::{self, SshArgs};
+use crate::udp::{UdpEnd, UdpLink};
+
+/// How long it may take until UDP works, or is taken to be blocked.
+const UDP_LIMIT: Duration = Duration::from_millis(2400);
+/// How many addresses of the far end are tried.
+const ADDRESSES_MAX: usize = 3;
+
+/// A far end, and the channel to it.
+pub struct Session {
+    channel: Channel,
+    ssh: KilledChild,
+    /// ssh's stdin while the channel does not go through it: the far end sees by its end that this
+    /// process is gone.
+    life_line: Option<ChildStdin>,
+}
+
+impl Session {
+    /// The channel.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Waits until both ends have said all, for `limit` at most, and ends ssh.
+    ///
+    /// # Errors
+    /// The channel has failed, or the peer took longer.
+    pub fn close(mut self, limit: Duration) -> Result<()> {
+        let outcome = self.channel.finish(limit);
+        self.life_line = None;
+        outcome
+    }
+
+    /// The process id of ssh.
+    pub fn ssh_id(&self) -> u32 {
+        self.ssh.0.id()
+    }
+}
+
+/// A child that does not outlive this.
+struct KilledChild(Child);
+
+impl Drop for KilledChild {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// ssh while the ends greet each other.
+struct StartedSsh {
+    child: KilledChild,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// Where the far end listens.
+struct FarPort {
+    port: u16,
+    address: Option<IpAddr>,
+}
+
+/// Starts a far end on `host`, and makes a channel to it. `tell` takes what a person should know.
+///
+/// # Errors
+/// With one line that says what to do: ssh does not get there, there is no weft, or UDP is blocked
+/// against `--udp-only`.
+pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<Session> {
+    let greeter = Greeter {
+        key: random::random_octets(),
+        ports: (!args.ssh_only).then(|| args.ports.clone()),
+    };
+    let (mut ssh, far) = start(args, host, &greeter)?;
+    let udp = match (args.ssh_only, far.port) {
+        (true, _) => None,
+        (false, 0) => Some(Err(anyhow::anyhow!("{host} has no UDP port free of {}", args.ports))),
+        _ => Some(reach(args, host, &far, greeter.key)),
+    };
+    match udp {
+        Some(Ok(link)) => {
+            ssh.stdin.write_all(Choice::Udp.line().as_bytes()).context("writing to ssh")?;
+            let (channel, life_line) = (Channel::over_udp(link), Some(ssh.stdin));
+            return Ok(Session { channel, ssh: ssh.child, life_line });
+        }
+        Some(Err(error)) if args.udp_only => return Err(error.context("--udp-only")),
+        Some(Err(error)) => tell(&format!("{error:#}; going on through ssh")),
+        None => {}
+    }
+    ssh.stdin.write_all(Choice::Ssh.line().as_bytes()).context("writing to ssh")?;
+    let link = PipeLink::new(Box::new(ssh.stdout), Box::new(ssh.stdin));
+    Ok(Session { channel: Channel::over_pipe(link), ssh: ssh.child, life_line: None })
+}
+
+/// Starts the far end; sends it this weft first if it has none.
+fn start(args: &SshArgs, host: &str, greeter: &Greeter) -> Result<(StartedSsh, FarPort)> {
+    let hash = push::own_hash()?;
+    for is_last in [false, true] {
+        let mut ssh = spawn(args, host, &args.script(&hash))?;
+        // If the far end is gone already, its status says more than this failure.
+        let _ = ssh.stdin.write_all(greeter.line().as_bytes());
+        match Answer::read(&mut ssh.stdout)? {
+            Some(Answer::Here { port, address }) => return Ok((ssh, FarPort { port, address })),
+            Some(Answer::Missing { machine }) if !is_last => {
+                drop(ssh);
+                push::send(args, host, &hash, &machine)?;
+            }
+            Some(Answer::Missing { .. }) => break,
+            None => {
+                drop(ssh.stdin);
+                let status = ssh.child.0.wait().context("waiting for ssh")?;
+                bail!(ssh::explain(host, status));
+            }
+        }
+    }
+    bail!("{host} does not start the weft that was sent there; --remote-weft PATH names another")
+}
+
+fn spawn(args: &SshArgs, host: &str, script: &str) -> Result<StartedSsh> {
+    let mut command = args.command(host, script)?;
+    command.stderr(Stdio::piped());
+    let child = command.spawn();
+    let mut child = child.with_context(|| format!("starting `{}`: is it in PATH?", args.rsh))?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let stderr = child.stderr.take();
+    let child = KilledChild(child);
+    let stdin = stdin.context("ssh has no stdin")?;
+    let stdout = BufReader::new(stdout.context("ssh has no stdout")?);
+    show(stderr.context("ssh has no stderr")?)?;
+    Ok(StartedSsh { child, stdin, stdout })
+}
+
+/// Passes on what ssh and the far end print, without what a terminal would obey.
+fn show(mut stderr: ChildStderr) -> Result<()> {
+    let pass_on = move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = stderr.read(&mut bytes) {
+            for byte in &mut bytes[..count] {
+                if byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t') {
+                    *byte = if *byte == b'\r' { b'\n' } else { b'?' };
+                }
+            }
+            // C1 controls in UTF-8 are two bytes, of which no terminal of today obeys the second
+            // alone; the first is replaced with them.
+            let text = String::from_utf8_lossy(&bytes[..count]);
+            let text: String = text.chars().map(|c| printable(c)).collect();
+            // Without a stderr nobody reads it.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
+    };
+    thread::Builder::new().name("weft-ssh".into()).spawn(pass_on).context("starting a thread")?;
+    Ok(())
+}
+
+fn printable(c: char) -> char {
+    if c.is_control() && !matches!(c, '\n' | '\t') { '?' } else { c }
+}
+
+/// Connects by UDP to one of the far end's addresses.
+fn reach(args: &SshArgs, host: &str, far: &FarPort, key: [u8; 32]) -> Result<Arc<UdpLink>> {
+    let addresses = addresses(args, host, far);
+    let limit = UDP_LIMIT / u32::try_from(addresses.len().max(1))?;
+    let mut last = None;
+    for address in &addresses {
+        match UdpEnd::new(key)?.connect(*address, limit) {
+            Ok(link) => return Ok(link),
+            Err(error) => last = Some((address, error)),
+        }
+    }
+    match last {
+        Some((address, _)) => bail!(
+            "no answer by UDP from {address} within 3 s: a firewall may block it (--port names \
+             the ports)"
+        ),
+        None => bail!("no address of {host} is known"),
+    }
+}
+
+/// Where the far end may be reached: at the address that ssh reached if the name has it, else at
+/// those of the name, and last at what the far end says, which may be behind a translator.
+fn addresses(args: &SshArgs, host: &str, far: &FarPort) -> Vec<SocketAddr> {
+    let name = host_name(args, host);
+    let found = (name.as_str(), far.port).to_socket_addrs();
+    let mut all: Vec<SocketAddr> = found.into_iter().flatten().collect();
+    if let Some(told) = far.address {
+        let told = SocketAddr::from((told, far.port));
+        match all.iter().position(|known| known.ip() == told.ip()) {
+            Some(at) => all.swap(0, at),
+            None => {
+                all.truncate(ADDRESSES_MAX - 1);
+                all.push(told);
+            }
+        }
+    }
+    all.dedup();
+    all.truncate(ADDRESSES_MAX);
+    all
+}
+
+/// The name or address that ssh takes `host` for.
+fn host_name(args: &SshArgs, host: &str) -> String {
+    let bare = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let Ok(out) = args.query(host).output() else { return bare.to_owned() };
+    let text = String::from_utf8_lossy(&out.stdout);
+    let named = text.lines().find_map(|line| line.strip_prefix("hostname "));
+    named.unwrap_or(bare).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_the_name_that_ssh_reached_is_tried_first() {
+        let args = SshArgs { rsh: "false".into(), ..SshArgs::default() };
+        let far = |told: &str| FarPort { port: 9, address: told.parse().ok() };
+        let to = addresses(&args, "me@127.0.0.1", &far("127.0.0.1"));
+        assert_eq!(to, ["127.0.0.1:9".parse().unwrap()]);
+        let to = addresses(&args, "127.0.0.1", &far("10.0.0.9"));
+        assert_eq!(to, ["127.0.0.1:9".parse().unwrap(), "10.0.0.9:9".parse().unwrap()]);
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_passed_on() {
+        assert_eq!("a\x1b[2J\u{9b}b\n".chars().map(printable).collect::<String>(), "a?[2J?b\n");
+    }
+}

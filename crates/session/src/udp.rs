@@ -1,0 +1,469 @@
+//! A channel over UDP: Sends and receives of a reliable connection of `weft0`.
+//!
+//! A message is a Send: a header of eight bytes (kind, whether its sender had to wait, zeros), then
+//! its bytes. One thread takes completions; it copies nothing. Who sends copies into a buffer of
+//! the pool, who receives copies out of the buffer that the message came into, in whatever thread.
+//!
+//! Invariant: a buffer belongs to exactly one of the pool, a posted request, and a [`Received`].
+//!
+//! Order: [`UdpEnd::new`], which posts receives; [`UdpEnd::connect`] or [`UdpEnd::accept`]; the
+//! calls of the channel; [`UdpLink::finish`] or [`UdpLink::fail`].
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use weft_os::clock;
+use weft_rdma::{
+    Access, Completion, CompletionQueue, Connection, Device, DeviceKind, Error, HostOptions,
+    Listener, LocalHost, ProtectionDomain, QueuePair, QueuePairOptions, Region, WcOpcode, Work,
+};
+use weft_sync::{Condvar, Mutex};
+
+use crate::MESSAGE_MAX;
+use crate::channel::Traffic;
+use crate::window::{RESERVE, ReceiveWindow, SendWindow, WINDOW_FIRST, WINDOW_MAX};
+
+/// Bytes before a message.
+const HEADER: usize = 8;
+/// Bytes of a buffer.
+const SLOT: usize = HEADER + MESSAGE_MAX;
+/// Requests of each queue: messages, and some of the channel itself.
+const DEPTH: u32 = WINDOW_MAX as u32 + 1024;
+/// The name of requests that have no buffer.
+const NO_SLOT: u64 = u64::MAX;
+
+/// Silence after which the peer is asked for a sign of life.
+const PING_AFTER: Duration = Duration::from_secs(1);
+/// Silence after which the peer is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The same once ssh has ended, which may mean that the peer's process has.
+const ORPHAN_SILENCE_MAX: Duration = Duration::from_secs(2);
+/// How often it is looked whether a sign of life is due.
+const PULSE: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Grant,
+    Ping,
+    Pong,
+    Close,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Data, Self::Grant, Self::Ping, Self::Pong, Self::Close]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// An end that is not connected yet.
+pub(crate) struct UdpEnd {
+    device: Device,
+    domain: ProtectionDomain,
+    cq: CompletionQueue,
+    qp: QueuePair,
+    buffers: Vec<Region>,
+}
+
+impl UdpEnd {
+    /// An end under `key`, with receives posted.
+    pub fn new(key: [u8; 32]) -> Result<Self> {
+        let host = LocalHost::new(HostOptions::default().key(key));
+        let device = Device::open(&host, DeviceKind::Roce)?;
+        let domain = device.protection_domain();
+        let cq = device.completion_queue(2 * DEPTH)?;
+        let options = QueuePairOptions::reliable(&cq).depth(DEPTH);
+        let qp = domain.queue_pair(options)?;
+        let mut end = Self { device, domain, cq, qp, buffers: Vec::new() };
+        for number in 0..WINDOW_FIRST + RESERVE {
+            let buffer = end.domain.register(SLOT, Access::empty())?;
+            end.qp.recv(number, &buffer.whole()?)?;
+            end.buffers.push(buffer);
+        }
+        Ok(end)
+    }
+
+    /// Listens at `addr`.
+    pub fn listen(&self, addr: SocketAddr) -> Result<Listener> {
+        Ok(Listener::bind(&self.device, addr)?)
+    }
+
+    /// Connects to a peer that listens at `to`; each step may take `limit`.
+    pub fn connect(self, to: SocketAddr, limit: Duration) -> Result<Arc<UdpLink>> {
+        let connection = Connection::open(&self.qp, to, b"", limit)?;
+        UdpLink::start(self, connection, None)
+    }
+
+    /// Accepts the first peer that has the key. The listener stays, since a peer whose address
+    /// changes is heard there.
+    pub fn accept(self, listener: Listener, limit: Duration) -> Result<Arc<UdpLink>> {
+        let connection = listener.accept_within(limit)?.accept(&self.qp, b"")?;
+        UdpLink::start(self, connection, Some(listener))
+    }
+}
+
+#[derive(Default)]
+struct SendSide {
+    window: SendWindow,
+    buffers: Vec<Region>,
+    free: Vec<usize>,
+    /// Messages whose completion has not come.
+    open: usize,
+}
+
+struct ReceiveSide {
+    window: ReceiveWindow,
+    buffers: Vec<Region>,
+    /// Messages nobody has taken: buffer, and bytes with the header.
+    unread: VecDeque<(u64, usize)>,
+}
+
+struct LinkState {
+    failure: Option<String>,
+    closed_by_peer: bool,
+    closed_here: bool,
+    heard: Instant,
+    pinged: Instant,
+    silence_max: Duration,
+}
+
+/// A connected end.
+pub(crate) struct UdpLink {
+    pub traffic: Traffic,
+    domain: ProtectionDomain,
+    cq: CompletionQueue,
+    qp: QueuePair,
+    send: Mutex<SendSide>,
+    /// Something of `send` has changed, or the state.
+    may_send: Condvar,
+    receive: Mutex<ReceiveSide>,
+    may_receive: Condvar,
+    state: Mutex<LinkState>,
+    connection: Mutex<Option<(Connection, Option<Listener>)>>,
+}
+
+impl UdpLink {
+    fn start(end: UdpEnd, connection: Connection, listener: Option<Listener>) -> Result<Arc<Self>> {
+        let now = clock::now();
+        let UdpEnd { domain, cq, qp, buffers, .. } = end;
+        let (window, unread) = (ReceiveWindow::default(), VecDeque::new());
+        let link = Arc::new(Self {
+            traffic: Traffic::default(),
+            domain,
+            cq,
+            qp,
+            send: Mutex::default(),
+            may_send: Condvar::default(),
+            receive: Mutex::new(ReceiveSide { window, buffers, unread }),
+            may_receive: Condvar::default(),
+            state: Mutex::new(LinkState {
+                failure: None,
+                closed_by_peer: false,
+                closed_here: false,
+                heard: now,
+                pinged: now,
+                silence_max: SILENCE_MAX,
+            }),
+            connection: Mutex::new(Some((connection, listener))),
+        });
+        let driven = Arc::clone(&link);
+        let thread = thread::Builder::new().name("weft-channel".into());
+        thread.spawn(move || driven.run()).context("starting a thread")?;
+        Ok(link)
+    }
+
+    pub fn send(&self, parts: &[&[u8]]) -> Result<()> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        ensure!(len <= MESSAGE_MAX, "a message of {len} bytes is too long");
+        let (number, buffer, is_starved) = self.take_buffer()?;
+        let posted = self.fill_and_post(number, &buffer, is_starved, parts, len);
+        posted.inspect_err(|error| self.fail(&format!("{error:#}")))?;
+        self.traffic.count_sent(len);
+        Ok(())
+    }
+
+    fn fill_and_post(
+        &self,
+        number: usize,
+        buffer: &Region,
+        is_starved: bool,
+        parts: &[&[u8]],
+        len: usize,
+    ) -> Result<()> {
+        buffer.write_at(0, &[Kind::Data as u8, is_starved.into(), 0, 0, 0, 0, 0, 0])?;
+        let mut at = HEADER;
+        for part in parts {
+            buffer.write_at(at, part)?;
+            at += part.len();
+        }
+        self.qp.send(number as u64, &buffer.slice(0..HEADER + len)?)?;
+        Ok(())
+    }
+
+    /// The right to send, a buffer, and whether this took waiting.
+    fn take_buffer(&self) -> Result<(usize, Region, bool)> {
+        let mut send = self.send.lock();
+        let is_starved = loop {
+            self.check()?;
+            if let Some(is_starved) = send.window.take() {
+                break is_starved;
+            }
+            send = self
+                .may_send
+                .wait_timeout_while(send, PULSE, |send| !send.window.has_room() && self.is_sound());
+        };
+        send.open += 1;
+        if let Some(number) = send.free.pop() {
+            return Ok((number, send.buffers[number].clone(), is_starved));
+        }
+        let buffer = self.domain.register(SLOT, Access::empty())?;
+        send.buffers.push(buffer.clone());
+        Ok((send.buffers.len() - 1, buffer, is_starved))
+    }
+
+    fn say(&self, kind: Kind, value: u64) -> Result<()> {
+        let mut bytes = [0; 2 * HEADER];
+        bytes[0] = kind as u8;
+        bytes[HEADER..].copy_from_slice(&value.to_le_bytes());
+        Ok(self.qp.post(NO_SLOT, Work::send_inline(&bytes))?)
+    }
+
+    pub fn recv(self: &Arc<Self>) -> Result<Option<Received>> {
+        let mut receive = self.receive.lock();
+        loop {
+            if let Some((slot, len)) = receive.unread.pop_front() {
+                let buffer = receive.buffers[slot as usize].clone();
+                return Ok(Some(Received { link: Arc::clone(self), slot, buffer, len }));
+            }
+            if self.state.lock().closed_by_peer {
+                return Ok(None);
+            }
+            self.check()?;
+            receive = self.may_receive.wait_timeout_while(receive, PULSE, |receive| {
+                receive.unread.is_empty() && self.is_sound() && !self.state.lock().closed_by_peer
+            });
+        }
+    }
+
+    pub fn finish(&self, limit: Duration) -> Result<()> {
+        self.check()?;
+        self.say(Kind::Close, 0)?;
+        self.state.lock().closed_here = true;
+        let until = clock::now() + limit;
+        let is_waiting = |send: &SendSide| {
+            let state = self.state.lock();
+            state.failure.is_none() && (send.open > 0 || !state.closed_by_peer)
+        };
+        let mut send = self.send.lock();
+        while is_waiting(&send) {
+            let left = until.saturating_duration_since(clock::now());
+            if left.is_zero() {
+                drop(send);
+                self.fail("the far end did not finish in time");
+                bail!("the far end did not finish in time");
+            }
+            send = self.may_send.wait_timeout_while(send, left.min(PULSE), |send| is_waiting(send));
+        }
+        drop(send);
+        let outcome = self.check();
+        self.fail("the channel is finished");
+        outcome
+    }
+
+    /// Ends the connection; every call fails from now on.
+    pub fn fail(&self, reason: &str) {
+        self.state.lock().failure.get_or_insert_with(|| reason.to_owned());
+        self.wake();
+        let connection = self.connection.lock().take();
+        if let Some((connection, _listener)) = connection {
+            // Its error says nothing more than the failure.
+            let _ = connection.disconnect();
+        }
+    }
+
+    /// ssh has ended: the peer's process may have, too, so it is asked for a sign of life.
+    pub fn orphan(&self) {
+        let mut state = self.state.lock();
+        state.silence_max = ORPHAN_SILENCE_MAX;
+        state.heard = clock::now();
+    }
+
+    fn wake(&self) {
+        // Whoever is about to wait holds one of these locks.
+        drop(self.send.lock());
+        self.may_send.notify_all();
+        drop(self.receive.lock());
+        self.may_receive.notify_all();
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.state.lock().failure {
+            Some(reason) => Err(anyhow!("{reason}")),
+            None => Ok(()),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.state.lock().failure.is_none()
+    }
+
+    /// Takes completions until the channel is over.
+    fn run(self: Arc<Self>) {
+        let mut batch = Vec::new();
+        while self.is_sound() {
+            if let Err(error) = self.turn(&mut batch) {
+                let is_finished = {
+                    let state = self.state.lock();
+                    state.closed_by_peer && state.closed_here
+                };
+                if is_finished {
+                    // The peer has all and has gone; what it was told last needs no answer.
+                    self.send.lock().open = 0;
+                    self.wake();
+                    return;
+                }
+                self.fail(&format!("{error:#}"));
+            }
+        }
+    }
+
+    fn turn(self: &Arc<Self>, batch: &mut Vec<Completion>) -> Result<()> {
+        batch.clear();
+        if self.cq.poll_into(batch, 64)? == 0 {
+            match self.cq.wait(PULSE) {
+                Ok(completion) => batch.push(completion),
+                Err(Error::TimedOut { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for completion in &*batch {
+            let done = completion.ok().map_err(|_| anyhow!("the connection was lost"))?;
+            match done.operation {
+                WcOpcode::Recv => self.arrived(done)?,
+                _ => self.sent(done),
+            }
+        }
+        self.pulse(!batch.is_empty())
+    }
+
+    fn sent(&self, done: Completion) {
+        if done.id == NO_SLOT {
+            return;
+        }
+        let mut send = self.send.lock();
+        send.free.push(done.id as usize);
+        send.open -= 1;
+        let is_last = send.open == 0;
+        drop(send);
+        if is_last {
+            self.may_send.notify_all();
+        }
+    }
+
+    fn arrived(&self, done: Completion) -> Result<()> {
+        let len = done.len as usize;
+        ensure!(len >= HEADER, "the far end sent a message without a header");
+        let buffer = self.receive.lock().buffers[done.id as usize].clone();
+        let header = buffer.read(0..len.min(2 * HEADER))?;
+        let kind = Kind::from_byte(header[0]).context("the far end sent an unknown message")?;
+        if kind == Kind::Data {
+            return self.queue(done.id, len, header[1] != 0);
+        }
+        self.qp.recv(done.id, &buffer.whole()?)?;
+        match kind {
+            Kind::Grant => {
+                let limit = header.last_chunk().context("a grant without a limit")?;
+                self.send.lock().window.grant(u64::from_le_bytes(*limit));
+                self.may_send.notify_all();
+            }
+            Kind::Ping => self.say(Kind::Pong, 0)?,
+            Kind::Close => {
+                self.state.lock().closed_by_peer = true;
+                self.wake();
+            }
+            Kind::Data | Kind::Pong => {}
+        }
+        Ok(())
+    }
+
+    fn queue(&self, slot: u64, len: usize, is_starved: bool) -> Result<()> {
+        self.traffic.count_received(len - HEADER);
+        let mut receive = self.receive.lock();
+        receive.unread.push_back((slot, len));
+        let added = receive.window.arrived(is_starved);
+        drop(receive);
+        self.may_receive.notify_all();
+        for _ in 0..added {
+            let buffer = self.domain.register(SLOT, Access::empty())?;
+            let mut receive = self.receive.lock();
+            let number = receive.buffers.len() as u64;
+            self.qp.recv(number, &buffer.whole()?)?;
+            receive.buffers.push(buffer);
+        }
+        Ok(())
+    }
+
+    /// Asks a silent peer for a sign of life, and gives up on one that stays silent.
+    fn pulse(&self, is_heard: bool) -> Result<()> {
+        let now = clock::now();
+        let mut state = self.state.lock();
+        if is_heard {
+            state.heard = now;
+        }
+        let silence = now.saturating_duration_since(state.heard);
+        ensure!(silence < state.silence_max, "the far end has been silent for {silence:.0?}");
+        let is_orphan = state.silence_max == ORPHAN_SILENCE_MAX;
+        let pause = if is_orphan { PULSE } else { PING_AFTER };
+        let is_due =
+            (is_orphan || silence >= pause) && now.saturating_duration_since(state.pinged) >= pause;
+        if is_due {
+            state.pinged = now;
+            drop(state);
+            self.say(Kind::Ping, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Posts the buffer of a message that was read, and tells the peer of the room.
+    fn release(&self, slot: u64, buffer: &Region) -> Result<()> {
+        if !self.is_sound() {
+            return Ok(());
+        }
+        self.qp.recv(slot, &buffer.whole()?)?;
+        let granted = self.receive.lock().window.consumed();
+        if let Some(limit) = granted {
+            self.say(Kind::Grant, limit)?;
+        }
+        Ok(())
+    }
+}
+
+/// A message in the buffer that it came into.
+pub(crate) struct Received {
+    link: Arc<UdpLink>,
+    slot: u64,
+    buffer: Region,
+    len: usize,
+}
+
+impl Received {
+    pub fn read_into(&self, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        out.resize(start + self.len - HEADER, 0);
+        Ok(self.buffer.read_at(HEADER, &mut out[start..])?)
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if let Err(error) = self.link.release(self.slot, &self.buffer) {
+            self.link.fail(&format!("{error:#}"));
+        }
+    }
+}
