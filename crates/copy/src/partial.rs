@@ -238,6 +238,7 @@ mod tests {
         let mut file = PartialFile::new(SIZE as u64, MODIFIED, inode, record);
         let mut wants: Vec<u64> = file.wants().into_iter().flatten().collect();
         let mut finish = FINISH.iter();
+        let mut is_flushed = false;
         while let Some(action) = actions.next() {
             if file.is_whole() {
                 let Some(step) = finish.next() else { return };
@@ -251,11 +252,15 @@ mod tests {
                     disk.cached[at as usize] = at as u8;
                     file.written(at, 1).unwrap();
                 }
-                5 => _ = file.begin_checkpoint(),
-                // The flush that belongs to a checkpoint, then its record, as the shell does it.
-                6 => disk.flush(),
-                7 if file.checkpoint.is_some() => {
+                5 => {
+                    is_flushed = false;
+                    file.begin_checkpoint();
+                }
+                6 if file.checkpoint.is_some() => {
                     disk.flush();
+                    is_flushed = true;
+                }
+                7 if is_flushed => {
                     if let Some(record) = file.flushed() {
                         disk.replace_record(record);
                     }

@@ -21,6 +21,8 @@ use crate::channel::Traffic;
 const DATA: u8 = 0;
 const CLOSE: u8 = 1;
 const HEADER: usize = 8;
+/// How often it is looked whether somebody else has read the end.
+const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct PipeState {
@@ -110,19 +112,14 @@ impl PipeLink {
                 return Ok(());
             }
             // Somebody else may be reading: then the end shows in the state.
-            match self.input.try_lock().is_some() {
-                true => {
-                    if self.recv()?.is_none() {
-                        return Ok(());
-                    }
-                }
-                false => {
-                    let pause = Duration::from_millis(50);
-                    let wait =
-                        |state: &mut PipeState| !state.is_closed_by_peer && state.failure.is_none();
-                    drop(self.changed.wait_timeout_while(self.state.lock(), pause, wait));
-                    self.check()?;
-                }
+            let is_free = self.input.try_lock().is_some();
+            if !is_free {
+                let is_open =
+                    |state: &mut PipeState| !state.is_closed_by_peer && state.failure.is_none();
+                drop(self.changed.wait_timeout_while(self.state.lock(), LOOK, is_open));
+                self.check()?;
+            } else if self.recv()?.is_none() {
+                return Ok(());
             }
         }
     }
