@@ -70,7 +70,17 @@ pub enum WeftCommand {
     /// key, by one UDP port. Each piece is hashed as it is read and as it is written; an
     /// interrupted copy goes on where it was; what is there already is skipped.
     Cp(Box<weft_copy::command::CpArgs>),
-    /// What ssh starts at the far end of `weft cp`
+    /// Run a program on another host, with stdin and stdout through Shuttle
+    ///
+    /// As `ssh HOST CMD`, but fast where paths are long or lossy: ssh logs in, the bytes go by one
+    /// UDP port, sealed. The exit status is CMD's.
+    Pipe(Box<weft_streams::command::PipeArgs>),
+    /// Forward TCP connections to another host through Shuttle
+    ///
+    /// As ssh -L and -R, but fast where paths are long or lossy, for programs that cannot be run
+    /// over Weft: static ones, in Go or Java, or in another container.
+    Forward(Box<weft_streams::command::ForwardArgs>),
+    /// What ssh starts at the far end of `weft cp`, `weft pipe` and `weft forward`
     #[command(hide = true)]
     FarEnd(FarEndArgs),
     /// Simulate Shuttle and TCP's rate control over paths that no machine here has

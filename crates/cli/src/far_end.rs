@@ -1,4 +1,4 @@
-//! `weft far-end`: what ssh starts at the far end of `weft cp`.
+//! `weft far-end`: what ssh starts at the far end of `weft cp`, `weft pipe` and `weft forward`.
 //!
 //! Invariant: stdout belongs to the protocol of `weft-session`; what goes wrong is said on stderr,
 //! which ssh carries to the near end.
@@ -29,6 +29,9 @@ fn serve() -> Result<u8> {
     match first.split_first() {
         Some((&weft_copy::command::SERVICE, request)) => {
             weft_copy::far::serve(&channel, request).map(|()| 0)
+        }
+        Some((&weft_streams::command::SERVICE, request)) => {
+            weft_streams::far::serve(&channel, request).map(|()| 0)
         }
         _ => bail!("the near end asks for something unknown"),
     }

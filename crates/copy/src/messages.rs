@@ -1,7 +1,7 @@
 //! What the two ends of a copy say to each other.
 //!
-//! A message is the length of its head (32 bits, little-endian), the head in the form of postcard,
-//! and the bytes of the pieces that the head names, one behind the other.
+//! A message is a head and, behind it, the bytes of the pieces that the head names, one behind the
+//! other ([`weft_session::send_message`]).
 //!
 //! Invariant: nothing is taken from a message that does not parse as a whole. What parses may still
 //! be nonsense; who uses it checks.
@@ -10,10 +10,8 @@
 //! [`Listed`](ToReceiver::Listed), [`Done`](ToReceiver::Done) once all files are closed;
 //! [`Finished`](ToSender::Finished) is the last word.
 
-use anyhow::{Context, Result, ensure};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use weft_session::{ChannelSender, MESSAGE_MAX};
+pub use weft_session::{parse_message, send_message};
 
 /// Bytes of a file that go in one piece, at most.
 pub const PIECE_MAX: u64 = 256 * 1024;
@@ -198,33 +196,10 @@ pub enum ToSender {
     Finished,
 }
 
-/// Sends `head`, and `payload` behind it.
-///
-/// # Errors
-/// The channel has failed.
-pub fn send_message<T: Serialize>(to: &ChannelSender, head: &T, payload: &[u8]) -> Result<()> {
-    let head = postcard::to_allocvec(head).context("writing a message")?;
-    ensure!(head.len() + payload.len() + 4 <= MESSAGE_MAX, "a message is too long");
-    let len = u32::try_from(head.len())?.to_le_bytes();
-    to.send(&[&len, &head, payload])
-}
-
-/// A message as it came: its head, and what follows it.
-///
-/// # Errors
-/// It is none.
-pub fn parse_message<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8])> {
-    let (len, rest) = bytes.split_first_chunk().context("a message without a head")?;
-    let len = u32::from_le_bytes(*len) as usize;
-    let (head, payload) = rest.split_at_checked(len).context("a message that is cut off")?;
-    let (head, left) = postcard::take_from_bytes(head).context("a message that is none")?;
-    ensure!(left.is_empty(), "a message with more in its head than belongs there");
-    Ok((head, payload))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use weft_session::MESSAGE_MAX;
 
     use super::*;
 

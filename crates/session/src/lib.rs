@@ -20,6 +20,7 @@
 
 mod channel;
 pub mod client;
+mod codec;
 mod hello;
 mod pipe;
 mod push;
@@ -29,6 +30,7 @@ mod udp;
 pub mod window;
 
 pub use channel::{Channel, ChannelReceiver, ChannelSender, Message, Traffic};
+pub use codec::{parse_message, send_message};
 pub use hello::PROTOCOL;
 pub use ssh::{SshArgs, shell_quote};
 

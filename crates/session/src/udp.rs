@@ -152,7 +152,7 @@ impl UdpLink {
     fn start(end: UdpEnd, connection: Connection, listener: Option<Listener>) -> Result<Arc<Self>> {
         let now = clock::now();
         let UdpEnd { domain, cq, qp, buffers, .. } = end;
-        let (window, unread) = (ReceiveWindow::default(), VecDeque::new());
+        let (window, unread) = (ReceiveWindow::new(now), VecDeque::new());
         let link = Arc::new(Self {
             traffic: Traffic::default(),
             domain,
@@ -316,6 +316,10 @@ impl UdpLink {
     /// Takes completions until the channel is over.
     fn run(self: Arc<Self>) {
         let mut batch = Vec::new();
+        // Before anything else waits to be sent: its answer shows how long the path is.
+        if let Err(error) = self.ping() {
+            self.fail(&format!("{error:#}"));
+        }
         while self.is_sound() {
             if let Err(error) = self.turn(&mut batch) {
                 let is_finished = {
@@ -382,12 +386,22 @@ impl UdpLink {
                 self.send.lock().window.grant(u64::from_le_bytes(*limit));
                 self.may_send.notify_all();
             }
-            Kind::Ping => self.say(Kind::Pong, 0)?,
+            Kind::Ping => {
+                let sent = header.last_chunk().context("a ping without a time")?;
+                self.say(Kind::Pong, u64::from_le_bytes(*sent))?;
+            }
+            Kind::Pong => {
+                let sent = header.last_chunk().context("a pong without a time")?;
+                let rtt_ns = clock::ns_at(clock::now()).checked_sub(u64::from_le_bytes(*sent));
+                // One that claims to be from the future says nothing.
+                let rtt = rtt_ns.map(Duration::from_nanos);
+                rtt.into_iter().for_each(|rtt| self.receive.lock().window.measured(rtt));
+            }
             Kind::Close => {
                 self.state.lock().closed_by_peer = true;
                 self.wake();
             }
-            Kind::Data | Kind::Pong => {}
+            Kind::Data => {}
         }
         Ok(())
     }
@@ -396,7 +410,7 @@ impl UdpLink {
         self.traffic.count_received(len - HEADER);
         let mut receive = self.receive.lock();
         receive.unread.push_back((slot, len));
-        let added = receive.window.arrived(is_starved);
+        let added = receive.window.arrived(is_starved, clock::now());
         drop(receive);
         self.may_receive.notify_all();
         for _ in 0..added {
@@ -425,9 +439,13 @@ impl UdpLink {
         if is_due {
             state.pinged = now;
             drop(state);
-            self.say(Kind::Ping, 0)?;
+            self.ping()?;
         }
         Ok(())
+    }
+
+    fn ping(&self) -> Result<()> {
+        self.say(Kind::Ping, clock::ns_at(clock::now()))
     }
 
     /// Posts the buffer of a message that was read, and tells the peer of the room.

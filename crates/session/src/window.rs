@@ -1,14 +1,18 @@
 //! How many messages may be on their way: one side of a direction each, without I/O.
 //!
 //! The receiver grants messages, not bytes: each takes one of its buffers, whatever its length.
-//! It begins with few and doubles them when the sender says that it had to wait, unless messages
-//! pile up unread, which more buffers would not help. So a short copy costs little memory, and a
-//! long path is filled after a few round trips.
+//! It begins with few and adds more when the sender says that it had to wait, unless messages pile
+//! up unread, which more buffers would not help, or there are [`PATHS_FULL`] times as many as the
+//! path carries at the rate at which messages come: a sender that is faster than the path always
+//! has to wait. The factor leaves room for what is sent again, since messages arrive in order. So
+//! memory follows the path, and a long one is filled after a few round trips.
 //!
 //! Invariant: granted and unread messages never exceed the receiver's buffers.
 //!
 //! Order: [`ReceiveWindow::arrived`] for each message, [`ReceiveWindow::consumed`] when it was read
 //! and its buffer is posted again; what they return goes to [`SendWindow::grant`] of the peer.
+
+use std::time::{Duration, Instant};
 
 /// Messages that may be on their way from the start.
 pub const WINDOW_FIRST: u64 = 64;
@@ -18,6 +22,12 @@ pub const WINDOW_MAX: u64 = (crate::MEMORY_MAX / crate::MESSAGE_MAX - RESERVE as
 
 /// Buffers for messages of the channel itself, which need no grant.
 pub const RESERVE: u64 = 16;
+
+/// Windows are no larger than so many times what the path carries, and [`WINDOW_FIRST`].
+const PATHS_FULL: u32 = 4;
+
+/// How long a rate is measured for, at least.
+const MEASURED: Duration = Duration::from_millis(20);
 
 /// Buffers that are added at once, at most: making them takes time, in which nothing is read.
 const STEP_MAX: u64 = 128;
@@ -68,29 +78,55 @@ pub struct ReceiveWindow {
     arrived: u64,
     consumed: u64,
     granted: u64,
-    /// Messages that must have arrived before the window grows again.
-    grows_after: u64,
-}
-
-impl Default for ReceiveWindow {
-    fn default() -> Self {
-        let size = WINDOW_FIRST;
-        Self { size, arrived: 0, consumed: 0, granted: size, grows_after: 0 }
-    }
+    rtt: Duration,
+    /// When the present measurement of the rate began, and after how many messages.
+    since: Instant,
+    arrived_then: u64,
+    /// The sender had to wait since then.
+    is_starved: bool,
 }
 
 impl ReceiveWindow {
-    /// A message has come, whose sender had to wait or not. Gives how many buffers are to be added.
-    pub fn arrived(&mut self, is_starved: bool) -> u64 {
+    /// A window at the time `now`.
+    pub fn new(now: Instant) -> Self {
+        let size = WINDOW_FIRST;
+        Self {
+            size,
+            arrived: 0,
+            consumed: 0,
+            granted: size,
+            rtt: Duration::ZERO,
+            since: now,
+            arrived_then: 0,
+            is_starved: false,
+        }
+    }
+
+    /// A round trip of the path was measured.
+    pub fn measured(&mut self, rtt: Duration) {
+        self.rtt = if self.rtt.is_zero() { rtt } else { self.rtt.min(rtt) };
+    }
+
+    /// A message has come at `now`, whose sender had to wait or not. Gives how many buffers are to
+    /// be added.
+    pub fn arrived(&mut self, is_starved: bool, now: Instant) -> u64 {
         self.arrived += 1;
+        self.is_starved |= is_starved;
+        let measured = now.saturating_duration_since(self.since);
+        if measured < self.rtt.max(MEASURED) {
+            return 0;
+        }
+        let came = (self.arrived - self.arrived_then) as f64;
+        let carried = came * self.rtt.as_secs_f64() / measured.as_secs_f64();
+        let most = WINDOW_FIRST + (f64::from(PATHS_FULL) * carried) as u64;
+        let is_starved = std::mem::take(&mut self.is_starved);
+        (self.since, self.arrived_then) = (now, self.arrived);
         let unread = self.arrived.saturating_sub(self.consumed);
-        let may_grow = is_starved && unread * 2 < self.size && self.arrived > self.grows_after;
-        if !may_grow {
+        if !is_starved || unread * 2 >= self.size || self.size >= most {
             return 0;
         }
         let added = STEP_MAX.min(self.size).min(WINDOW_MAX - self.size);
         self.size += added;
-        self.grows_after = self.arrived + self.size;
         added
     }
 
@@ -132,24 +168,29 @@ mod tests {
         assert_eq!(taken, WINDOW_MAX);
     }
 
+    /// Ten messages a millisecond over a path of 100 ms.
+    const MS: Duration = Duration::from_millis(1);
+
     #[test]
     fn grants_never_exceed_the_buffers() {
-        let (mut sender, mut receiver) = (SendWindow::default(), ReceiveWindow::default());
+        let start = weft_os::clock::now();
+        let (mut sender, mut receiver) = (SendWindow::default(), ReceiveWindow::new(start));
+        receiver.measured(100 * MS);
         let mut buffers = WINDOW_FIRST;
         let mut unread = 0;
         let mut is_starved = false;
-        for step in 0..200_000_u64 {
+        for step in 0..200_000_u32 {
             match sender.take() {
                 Some(starved) => {
                     unread += 1;
-                    buffers += receiver.arrived(starved);
+                    buffers += receiver.arrived(starved, start + step * MS / 10);
                     is_starved |= starved;
                 }
                 None => assert!(unread > 0, "nothing on its way and no right to send"),
             }
             assert!(unread <= buffers && buffers <= WINDOW_MAX);
             // Reads now in bursts, now one by one.
-            let reads = if step % 97 < 60 { 0 } else { unread.min(step % 7) };
+            let reads = if step % 97 < 60 { 0 } else { unread.min(u64::from(step % 7)) };
             for _ in 0..reads {
                 unread -= 1;
                 if let Some(limit) = receiver.consumed() {
@@ -160,17 +201,27 @@ mod tests {
         assert!(is_starved);
     }
 
-    #[test]
-    fn a_window_grows_for_a_reader_that_keeps_up_only() {
-        let mut fast = ReceiveWindow::default();
+    /// The buffers of a reader that keeps up or not, after a hundred round trips.
+    fn grown(rtt: Duration, reads: bool) -> u64 {
+        let start = weft_os::clock::now();
+        let mut window = ReceiveWindow::new(start);
+        window.measured(rtt);
         let mut buffers = WINDOW_FIRST;
-        for _ in 0..100_000 {
-            buffers += fast.arrived(true);
-            fast.consumed();
+        for step in 1..100_000 {
+            buffers += window.arrived(true, start + step * MS / 10);
+            if reads {
+                window.consumed();
+            }
         }
-        assert_eq!(buffers, WINDOW_MAX);
-        let mut slow = ReceiveWindow::default();
-        let added: u64 = (0..WINDOW_FIRST).map(|n| slow.arrived(n > WINDOW_FIRST / 2)).sum();
-        assert_eq!(added, 0);
+        buffers
+    }
+
+    #[test]
+    fn a_window_grows_with_the_path_for_a_reader_that_keeps_up() {
+        assert_eq!(grown(100 * MS, true), WINDOW_MAX);
+        let of_10_ms = grown(10 * MS, true);
+        assert!((WINDOW_FIRST + 300..WINDOW_FIRST + 700).contains(&of_10_ms), "{of_10_ms}");
+        assert_eq!(grown(Duration::ZERO, true), WINDOW_FIRST);
+        assert_eq!(grown(100 * MS, false), WINDOW_FIRST);
     }
 }

@@ -1,0 +1,465 @@
+//! Moves bytes between descriptors and the channel, in one thread.
+//!
+//! Invariant: no descriptor blocks, and no stream waits for another: a stream is read only while its
+//! peer has room for it, and what has come for it waits within its window.
+//!
+//! Order: [`EventLoop::new`], [`EventLoop::add`] for streams that are there from the start,
+//! [`EventLoop::run`]. Events of other threads come by [`EventSender`].
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+use weft_session::{Channel, ChannelSender, parse_message, send_message};
+use weft_sync::Mutex;
+
+use crate::messages::{DATA_MAX, StreamMessage};
+use crate::window::{BUDGET, StreamReceive, StreamSend};
+
+/// The token of what wakes the loop.
+const WAKE: u64 = u64::MAX;
+
+/// What happens outside of the loop.
+pub enum LoopEvent {
+    /// A message of the peer.
+    Message(Vec<u8>),
+    /// The channel is over, with a reason if it has failed.
+    ChannelEnd(Option<String>),
+    /// A connection was made for a stream of the peer's.
+    Connected {
+        /// Number of the stream.
+        id: u64,
+        /// The connection.
+        outcome: io::Result<TcpStream>,
+    },
+    /// A connection was taken for a forward.
+    Accepted {
+        /// Which forward, counted from 0.
+        forward: u32,
+        /// The connection.
+        connection: TcpStream,
+    },
+    /// The command has ended.
+    Exited {
+        /// Its status, as a shell has it.
+        status: u8,
+    },
+}
+
+struct EventQueue {
+    waiting: Mutex<VecDeque<LoopEvent>>,
+    wake: OwnedFd,
+}
+
+/// Gives events to a loop, from any thread.
+#[derive(Clone)]
+pub struct EventSender(Arc<EventQueue>);
+
+impl EventSender {
+    /// Gives an event.
+    pub fn send(&self, event: LoopEvent) {
+        self.0.waiting.lock().push_back(event);
+        // It fails only if the loop is woken already.
+        let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+/// What is asked of whoever owns a loop.
+pub trait LoopOwner {
+    /// An event that is no byte of a stream. Whether the loop goes on.
+    ///
+    /// # Errors
+    /// The loop ends.
+    fn handle(&mut self, streams: &mut EventLoop, event: OwnerEvent) -> Result<bool>;
+}
+
+/// What the owner hears of.
+pub enum OwnerEvent {
+    /// A message that is not about the bytes of a stream.
+    Message(StreamMessage),
+    /// A connection was taken here.
+    Accepted {
+        /// Which forward, counted from 0.
+        forward: u32,
+        /// The connection.
+        connection: TcpStream,
+    },
+    /// The command has ended.
+    Exited {
+        /// Its status, as a shell has it.
+        status: u8,
+    },
+    /// A stream is over.
+    StreamOver,
+    /// The peer says nothing more, and takes what is said until it is told the same.
+    PeerDone,
+}
+
+/// The two descriptors of a stream: read from one, write to the other.
+#[derive(Default)]
+pub struct StreamFds {
+    /// What is read and sent.
+    pub input: Option<OwnedFd>,
+    /// Where what comes is written.
+    pub output: Option<OwnedFd>,
+    /// Whether both are one socket, whose directions end by a shutdown.
+    pub is_socket: bool,
+}
+
+struct ByteStream {
+    fds: StreamFds,
+    send: StreamSend,
+    receive: StreamReceive,
+    /// Came, and is not written yet.
+    waiting: VecDeque<Vec<u8>>,
+    /// Bytes of the first of them that are written.
+    written: usize,
+    has_end: bool,
+    /// Not connected yet: what comes waits.
+    is_connecting: bool,
+    watches_input: bool,
+    watches_output: bool,
+}
+
+/// The loop.
+pub struct EventLoop {
+    epoll: OwnedFd,
+    events: EventSender,
+    to: ChannelSender,
+    streams: HashMap<u64, ByteStream>,
+    budget: u64,
+    /// Streams that ended since the owner was told.
+    over: usize,
+}
+
+impl EventLoop {
+    /// A loop over `channel`, which this reads from now on.
+    ///
+    /// # Errors
+    /// No descriptor or thread is left.
+    pub fn new(channel: &Channel) -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).map_err(io::Error::from)?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)
+            .map_err(io::Error::from)?;
+        let events = EventSender(Arc::new(EventQueue { waiting: Mutex::default(), wake }));
+        let (mut incoming, sender) = (channel.receiver(), events.clone());
+        let read = move || {
+            let end = loop {
+                match incoming
+                    .recv()
+                    .and_then(|message| message.map(weft_session::Message::into_bytes).transpose())
+                {
+                    Ok(Some(bytes)) => sender.send(LoopEvent::Message(bytes)),
+                    Ok(None) => break None,
+                    Err(error) => break Some(format!("{error:#}")),
+                }
+            };
+            sender.send(LoopEvent::ChannelEnd(end));
+        };
+        thread::Builder::new().name("weft-streams".into()).spawn(read).context("a thread")?;
+        let (streams, budget, over) = (HashMap::new(), BUDGET, 0);
+        Ok(Self { epoll, events, to: channel.sender(), streams, budget, over })
+    }
+
+    /// Where other threads send events.
+    pub fn events(&self) -> EventSender {
+        self.events.clone()
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The channel has failed.
+    pub fn say(&self, message: &StreamMessage) -> Result<()> {
+        send_message(&self.to, message, &[])
+    }
+
+    /// Whether a stream is not over yet.
+    pub fn has(&self, id: u64) -> bool {
+        self.streams.contains_key(&id)
+    }
+
+    /// How many streams there are.
+    pub fn count(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Adds a stream. Without descriptors it waits to be connected.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn add(&mut self, id: u64, fds: Option<StreamFds>) -> Result<()> {
+        let is_connecting = fds.is_none();
+        let stream = ByteStream {
+            fds: fds.unwrap_or_default(),
+            send: StreamSend::default(),
+            receive: StreamReceive::default(),
+            waiting: VecDeque::new(),
+            written: 0,
+            has_end: false,
+            is_connecting,
+            watches_input: false,
+            watches_output: false,
+        };
+        ensure!(self.streams.insert(id, stream).is_none(), "the far end opened a stream twice");
+        if is_connecting { Ok(()) } else { self.settle(id) }
+    }
+
+    /// Runs until the owner says that it is over. The channel's end is an error.
+    ///
+    /// # Errors
+    /// The channel has failed, or the owner says so.
+    pub fn run(mut self, owner: &mut dyn LoopOwner) -> Result<()> {
+        let mut ready = Vec::with_capacity(256);
+        let mut bytes = Vec::with_capacity(DATA_MAX);
+        loop {
+            ready.clear();
+            let waited = epoll::wait(&self.epoll, spare_capacity(&mut ready), None::<&Timespec>);
+            match waited {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno)).context("waiting"),
+            }
+            for event in &ready {
+                match event.data.u64() {
+                    WAKE => {
+                        if !self.take_events(owner)? {
+                            return Ok(());
+                        }
+                    }
+                    token if token & 1 == 0 => self.read(token >> 1, &mut bytes)?,
+                    token => self.write(token >> 1)?,
+                }
+            }
+            while self.over > 0 {
+                self.over -= 1;
+                if !owner.handle(&mut self, OwnerEvent::StreamOver)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take_events(&mut self, owner: &mut dyn LoopOwner) -> Result<bool> {
+        let mut count = [0; 8];
+        // Only how often it was rung.
+        let _ = rustix::io::read(&self.events.0.wake, &mut count);
+        let waiting = std::mem::take(&mut *self.events.0.waiting.lock());
+        for event in waiting {
+            let goes_on = match event {
+                LoopEvent::ChannelEnd(Some(why)) => bail!(why),
+                LoopEvent::ChannelEnd(None) => owner.handle(self, OwnerEvent::PeerDone)?,
+                LoopEvent::Connected { id, outcome } => {
+                    self.connected(id, outcome)?;
+                    true
+                }
+                LoopEvent::Accepted { forward, connection } => {
+                    owner.handle(self, OwnerEvent::Accepted { forward, connection })?
+                }
+                LoopEvent::Exited { status } => {
+                    owner.handle(self, OwnerEvent::Exited { status })?
+                }
+                LoopEvent::Message(bytes) => self.take_message(&bytes, owner)?,
+            };
+            if !goes_on {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_message(&mut self, bytes: &[u8], owner: &mut dyn LoopOwner) -> Result<bool> {
+        let (message, payload) = parse_message::<StreamMessage>(bytes)?;
+        match message {
+            StreamMessage::Data { id, is_starved } => {
+                let Some(stream) = self.streams.get_mut(&id) else { return Ok(true) };
+                let is_granted = stream.receive.arrived(payload.len() as u64, is_starved);
+                ensure!(is_granted && !stream.has_end, "the far end sent more than it may");
+                stream.waiting.push_back(payload.to_vec());
+                self.write(id)?;
+            }
+            StreamMessage::Grant { id, limit } => {
+                let Some(stream) = self.streams.get_mut(&id) else { return Ok(true) };
+                stream.send.grant(limit);
+                self.settle(id)?;
+            }
+            StreamMessage::End { id } => {
+                let Some(stream) = self.streams.get_mut(&id) else { return Ok(true) };
+                stream.has_end = true;
+                self.write(id)?;
+            }
+            StreamMessage::Reset { id } => self.cut(id),
+            other => return owner.handle(self, OwnerEvent::Message(other)),
+        }
+        Ok(true)
+    }
+
+    fn connected(&mut self, id: u64, outcome: io::Result<TcpStream>) -> Result<()> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        match outcome.and_then(socket_fds) {
+            Ok(fds) => {
+                (stream.fds, stream.is_connecting) = (fds, false);
+                self.write(id)
+            }
+            Err(_) => self.reset(id),
+        }
+    }
+
+    /// Reads what a stream has and its peer has room for.
+    fn read(&mut self, id: u64, bytes: &mut Vec<u8>) -> Result<()> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let room = stream.send.room().min(DATA_MAX as u64) as usize;
+        if let Some(input) = stream.fds.input.as_ref().filter(|_| room > 0) {
+            bytes.resize(room, 0);
+            match rustix::io::read(input, &mut bytes[..]) {
+                Ok(0) => {
+                    self.unwatch_input(id);
+                    self.say(&StreamMessage::End { id })?;
+                }
+                Ok(count) => {
+                    let is_starved = stream.send.sent(count as u64);
+                    let head = StreamMessage::Data { id, is_starved };
+                    send_message(&self.to, &head, &bytes[..count])?;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return self.reset(id),
+            }
+        }
+        self.settle(id)
+    }
+
+    /// Writes what has come for a stream, as far as it goes.
+    fn write(&mut self, id: u64) -> Result<()> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let mut granted = None;
+        while let (Some(first), Some(output)) = (stream.waiting.front(), &stream.fds.output) {
+            match rustix::io::write(output, &first[stream.written..]) {
+                Ok(count) => {
+                    stream.written += count;
+                    if stream.written == first.len() {
+                        (_, stream.written) = (stream.waiting.pop_front(), 0);
+                    }
+                    let limit = stream.receive.consumed(count as u64, &mut self.budget);
+                    granted = limit.or(granted);
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return self.reset(id),
+            }
+        }
+        if let Some(limit) = granted {
+            self.say(&StreamMessage::Grant { id, limit })?;
+        }
+        self.settle(id)
+    }
+
+    /// Watches what a stream waits for, and ends what of it is over.
+    fn settle(&mut self, id: u64) -> Result<()> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if stream.is_connecting {
+            return Ok(());
+        }
+        if stream.has_end && stream.waiting.is_empty() {
+            if let Some(output) = stream.fds.output.take() {
+                if stream.watches_output {
+                    let _ = epoll::delete(&self.epoll, &output);
+                    stream.watches_output = false;
+                }
+                if stream.fds.is_socket {
+                    // One whose peer is gone already says so by its other direction.
+                    let _ = rustix::net::shutdown(&output, Shutdown::Write);
+                }
+            }
+        }
+        let wants_input = stream.fds.input.is_some() && stream.send.room() > 0;
+        let wants_output = stream.fds.output.is_some() && !stream.waiting.is_empty();
+        let (in_flag, out_flag) = (epoll::EventFlags::IN, epoll::EventFlags::OUT);
+        let input = (&stream.fds.input, wants_input, &mut stream.watches_input, id << 1, in_flag);
+        watch(&self.epoll, input)?;
+        let token = id << 1 | 1;
+        let output =
+            (&stream.fds.output, wants_output, &mut stream.watches_output, token, out_flag);
+        watch(&self.epoll, output)?;
+        if stream.fds.input.is_none() && stream.fds.output.is_none() {
+            self.forget(id);
+        }
+        Ok(())
+    }
+
+    fn unwatch_input(&mut self, id: u64) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && let Some(input) = stream.fds.input.take()
+            && std::mem::take(&mut stream.watches_input)
+        {
+            // The descriptor goes now, and takes the watch with it where it has no duplicate.
+            let _ = epoll::delete(&self.epoll, &input);
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        if let Some(stream) = self.streams.remove(&id) {
+            self.budget += stream.receive.borrowed();
+            for fd in [&stream.fds.input, &stream.fds.output].into_iter().flatten() {
+                // What is not watched cannot be unwatched.
+                let _ = epoll::delete(&self.epoll, fd);
+            }
+            self.over += 1;
+        }
+    }
+
+    /// Ends a stream that broke here.
+    fn reset(&mut self, id: u64) -> Result<()> {
+        self.cut(id);
+        self.say(&StreamMessage::Reset { id })
+    }
+
+    /// Ends a stream at once, so that who has the other end of a socket sees a reset.
+    pub fn cut(&mut self, id: u64) {
+        if let Some(stream) = self.streams.get(&id)
+            && stream.fds.is_socket
+        {
+            for fd in [&stream.fds.input, &stream.fds.output].into_iter().flatten() {
+                let at_once = Some(Duration::ZERO);
+                let _ = rustix::net::sockopt::set_socket_linger(fd, at_once);
+            }
+        }
+        self.forget(id);
+    }
+}
+
+type WatchedFd<'a> = (&'a Option<OwnedFd>, bool, &'a mut bool, u64, epoll::EventFlags);
+
+fn watch(epoll: &OwnedFd, (fd, wanted, is_watched, token, flags): WatchedFd<'_>) -> Result<()> {
+    let Some(fd) = fd else { return Ok(()) };
+    if wanted == *is_watched {
+        return Ok(());
+    }
+    let changed = match wanted {
+        true => epoll::add(epoll, fd, epoll::EventData::new_u64(token), flags),
+        false => epoll::delete(epoll, fd),
+    };
+    changed.map_err(io::Error::from).context("watching a descriptor")?;
+    *is_watched = wanted;
+    Ok(())
+}
+
+/// The descriptors of a connection. They are two, so that each has its own watch.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn socket_fds(connection: TcpStream) -> io::Result<StreamFds> {
+    connection.set_nonblocking(true)?;
+    connection.set_nodelay(true)?;
+    let output = connection.as_fd().try_clone_to_owned()?;
+    Ok(StreamFds { input: Some(connection.into()), output: Some(output), is_socket: true })
+}

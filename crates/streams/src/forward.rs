@@ -1,0 +1,249 @@
+//! Forwarding of TCP connections, `ssh -L` and `-R` over Shuttle.
+//!
+//! One end listens, the other connects; for each forward it is said which. A stream is a
+//! connection: its number is even if the near end took it.
+//!
+//! Invariant: an end connects only to what the near end's user named: the far end chooses among the
+//! forwards of this command, and names no address.
+//!
+//! Order: [`parse_forward`] for each argument; [`run`] at both ends.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use weft_session::Channel;
+
+use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent, socket_fds};
+use crate::messages::{ForwardSpec, StreamMessage};
+
+/// Connections that are being made, at most.
+const CONNECTING_MAX: usize = 1024;
+/// Connections, at most.
+const CONNECTIONS_MAX: usize = 16 * 1024;
+/// How long a host may take to answer.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+
+/// What `-L` and `-R` take: `[ADDR:]PORT:HOST:PORT`, with `[` and `]` around addresses of IPv6.
+///
+/// # Errors
+/// It is none.
+pub fn parse_forward(text: &str, is_remote: bool) -> Result<ForwardSpec> {
+    let words = words(text).filter(|words| matches!(words.len(), 3 | 4));
+    let words = words.with_context(|| format!("`{text}` is no [ADDR:]PORT:HOST:PORT"))?;
+    let (bind, rest) = match &words[..] {
+        [bind, rest @ ..] if words.len() == 4 => (bind.clone(), rest),
+        rest => (String::from("localhost"), rest),
+    };
+    let port = |text: &str| text.parse::<u16>().with_context(|| format!("`{text}` is no port"));
+    Ok(ForwardSpec {
+        is_remote,
+        bind: if bind == "*" { String::from("::") } else { bind },
+        port: port(&rest[0])?,
+        to_host: rest[1].clone(),
+        to_port: port(&rest[2])?,
+    })
+}
+
+/// The parts between colons, without the brackets around one.
+fn words(text: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut rest = text;
+    loop {
+        let (word, after) = match rest.strip_prefix('[') {
+            Some(inner) => inner.split_once(']')?,
+            None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
+        };
+        words.push(word.to_owned());
+        match after.strip_prefix(':') {
+            Some(next) => rest = next,
+            None => return after.is_empty().then_some(words),
+        }
+    }
+}
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardEnd {
+    /// Where the user is.
+    Near,
+    /// Where ssh led.
+    Far,
+}
+
+/// Forwards until the channel ends. `ready` is called once all that listens does.
+///
+/// # Errors
+/// The channel has failed, or an address cannot be listened at.
+pub fn run(
+    channel: &Channel,
+    end: ForwardEnd,
+    forwards: &[ForwardSpec],
+    tell: &dyn Fn(&str),
+    ready: &dyn Fn(),
+) -> Result<()> {
+    let streams = EventLoop::new(channel)?;
+    let listened = listen_all(end, forwards, &streams.events());
+    if let Err(error) = &listened
+        && end == ForwardEnd::Far
+    {
+        let why = format!("{error:#}");
+        streams.say(&StreamMessage::Problem { why, is_fatal: true })?;
+    }
+    listened?;
+    streams.say(&StreamMessage::Ready)?;
+    let events = streams.events();
+    let connecting = HashSet::new();
+    let mut owner = Forwarder { end, forwards, events, next: 0, connecting, tell, ready };
+    streams.run(&mut owner)
+}
+
+fn listen_all(end: ForwardEnd, forwards: &[ForwardSpec], events: &EventSender) -> Result<()> {
+    for (number, forward) in (0..).zip(forwards) {
+        if forward.is_remote != (end == ForwardEnd::Far) {
+            continue;
+        }
+        let shown = format!("{}:{}", forward.bind, forward.port);
+        let addresses = (forward.bind.as_str(), forward.port).to_socket_addrs();
+        let addresses: Vec<_> = addresses.with_context(|| format!("finding {shown}"))?.collect();
+        let mut listeners = 0;
+        let mut failure = None;
+        for address in addresses {
+            match TcpListener::bind(address) {
+                Ok(listener) => {
+                    accept(listener, number, events.clone())?;
+                    listeners += 1;
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let (0, Some(error)) = (listeners, failure) {
+            return Err(error).with_context(|| format!("listening at {shown}"));
+        }
+    }
+    Ok(())
+}
+
+fn accept(listener: TcpListener, forward: u32, events: EventSender) -> Result<()> {
+    let accept = move || {
+        loop {
+            match listener.accept() {
+                Ok((connection, _)) => events.send(LoopEvent::Accepted { forward, connection }),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                // No descriptor is left: connections that end give some back.
+                Err(_) => thread::park_timeout(Duration::from_millis(100)),
+            }
+        }
+    };
+    thread::Builder::new().name("weft-accept".into()).spawn(accept).context("a thread")?;
+    Ok(())
+}
+
+struct Forwarder<'a> {
+    end: ForwardEnd,
+    forwards: &'a [ForwardSpec],
+    events: EventSender,
+    /// Connections that were taken here.
+    next: u64,
+    connecting: HashSet<u64>,
+    tell: &'a dyn Fn(&str),
+    ready: &'a dyn Fn(),
+}
+
+impl LoopOwner for Forwarder<'_> {
+    fn handle(&mut self, streams: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
+        match event {
+            OwnerEvent::Accepted { forward, connection } => {
+                self.take(streams, forward, connection)?;
+            }
+            OwnerEvent::Message(StreamMessage::Open { id, forward }) => {
+                self.open(streams, id, forward)?;
+            }
+            OwnerEvent::Message(StreamMessage::Ready) => (self.ready)(),
+            OwnerEvent::Message(StreamMessage::Problem { why, is_fatal }) => {
+                ensure!(!is_fatal, "{}", why.escape_debug());
+                (self.tell)(&why);
+            }
+            OwnerEvent::StreamOver => self.connecting.retain(|id| streams.has(*id)),
+            OwnerEvent::PeerDone => bail!("the other end has ended"),
+            OwnerEvent::Message(_) | OwnerEvent::Exited { .. } => {
+                bail!("the other end says something that forwarding does not need")
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Forwarder<'_> {
+    fn take(&mut self, streams: &mut EventLoop, forward: u32, connection: TcpStream) -> Result<()> {
+        if streams.count() >= CONNECTIONS_MAX {
+            (self.tell)("too many connections: one more was closed");
+            return Ok(());
+        }
+        let id = 2 * self.next + u64::from(self.end == ForwardEnd::Far);
+        self.next += 1;
+        // Without descriptors for it the connection is closed, and others go on.
+        let Ok(fds) = socket_fds(connection) else { return Ok(()) };
+        streams.say(&StreamMessage::Open { id, forward })?;
+        streams.add(id, Some(fds))
+    }
+
+    fn open(&mut self, streams: &mut EventLoop, id: u64, forward: u32) -> Result<()> {
+        let is_peers = (id % 2 == 1) == (self.end == ForwardEnd::Near);
+        let forward = self.forwards.get(forward as usize);
+        let forward =
+            forward.filter(|it| is_peers && it.is_remote == (self.end == ForwardEnd::Near));
+        let forward = forward.context("the other end opened a connection that nobody named")?;
+        if self.connecting.len() >= CONNECTING_MAX || streams.count() >= CONNECTIONS_MAX {
+            return streams.say(&StreamMessage::Reset { id });
+        }
+        streams.add(id, None)?;
+        self.connecting.insert(id);
+        let (host, port, events) = (forward.to_host.clone(), forward.to_port, self.events.clone());
+        let connect = move || {
+            let outcome = connect(&host, port);
+            events.send(LoopEvent::Connected { id, outcome });
+        };
+        let thread = thread::Builder::new().name("weft-connect".into()).stack_size(256 * 1024);
+        if thread.spawn(connect).is_err() {
+            streams.cut(id);
+            return streams.say(&StreamMessage::Reset { id });
+        }
+        Ok(())
+    }
+}
+
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
+            Ok(connection) => return Ok(connection),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwards_are_read_as_ssh_reads_them() {
+        let parse = |text: &str| {
+            let spec = parse_forward(text, false).ok()?;
+            Some((spec.bind, spec.port, spec.to_host, spec.to_port))
+        };
+        let wanted =
+            |bind: &str, port, host: &str, to| Some((bind.to_owned(), port, host.to_owned(), to));
+        assert_eq!(parse("8080:h:80"), wanted("localhost", 8080, "h", 80));
+        assert_eq!(parse("*:8080:h:80"), wanted("::", 8080, "h", 80));
+        assert_eq!(parse("[::1]:8080:[fe80::1]:80"), wanted("::1", 8080, "fe80::1", 80));
+        for text in ["", "80", "80:h", "80:h:x", "a:b:c:d:e", "[::1:8080:h:80", "70000:h:1"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

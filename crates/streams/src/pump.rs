@@ -1,0 +1,69 @@
+//! Carries bytes between a standard stream of this process and a pipe, by a thread.
+//!
+//! The event loop needs descriptors that never block, and that is a property of an open file which
+//! a shell and its other children share: setting it on stdin would break them. A regular file as
+//! stdin could not be waited for either.
+//!
+//! Invariant: the end of one side ends the other.
+//!
+//! Order: [`from`] or [`to`] is all.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::{self, JoinHandle};
+
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+/// Bytes that are moved at once.
+const CHUNK: usize = 256 * 1024;
+
+/// A descriptor to read what comes from `source`.
+///
+/// # Errors
+/// No descriptor or thread is left.
+pub fn from(source: impl AsFd) -> io::Result<OwnedFd> {
+    let source = File::from(source.as_fd().try_clone_to_owned()?);
+    let (read, write) = pipe()?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    // It is not waited for: it may read from a terminal when all else is over.
+    thread::Builder::new().name("weft-stdin".into()).spawn(move || carry(source, write.into()))?;
+    Ok(read)
+}
+
+/// A descriptor to write what goes to `target`, and the thread, which ends when all is written.
+///
+/// # Errors
+/// No descriptor or thread is left.
+pub fn to(target: impl AsFd) -> io::Result<(OwnedFd, JoinHandle<()>)> {
+    let target = File::from(target.as_fd().try_clone_to_owned()?);
+    let (read, write) = pipe()?;
+    rustix::io::ioctl_fionbio(&write, true)?;
+    let thread = thread::Builder::new().name("weft-stdout".into());
+    let thread = thread.spawn(move || carry(read.into(), target))?;
+    Ok((write, thread))
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    // A larger one saves wakes; the limit of the user's pipes may forbid it.
+    let _ = fcntl_setpipe_size(&write, CHUNK);
+    Ok((read, write))
+}
+
+/// Moves bytes until either side ends.
+fn carry(mut from: File, mut to: File) {
+    let mut bytes = vec![0; CHUNK];
+    loop {
+        match from.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(count) => {
+                if to.write_all(&bytes[..count]).is_err() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
