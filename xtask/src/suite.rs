@@ -26,7 +26,7 @@ use self::verdict::{ATTEMPTS_MAX, Attempts, MeasurementVerdict};
 use crate::finding::Finding;
 
 /// Binaries that take longest. They are started first, so that none is left over at the end.
-const LONG: [&str; 12] = [
+const LONG: [&str; 13] = [
     "weft-interop/perftest",
     "weft-preload/semantics",
     "weft-interop/sandbox",
@@ -34,6 +34,7 @@ const LONG: [&str; 12] = [
     "weft-interop/adapter",
     "weft-interop/stopped",
     "weft-cli/cli",
+    "weft-cli/remote",
     "weft-interop/endings",
     "weft-shuttle/rate_control",
     "weft-shuttle/random_operations",

@@ -53,6 +53,14 @@ impl Channel {
         Self { link: Link::Pipe(link) }
     }
 
+    /// A channel through two byte streams, one for each direction.
+    pub fn through(
+        input: impl std::io::Read + Send + 'static,
+        output: impl std::io::Write + Send + 'static,
+    ) -> Self {
+        Self::over_pipe(PipeLink::new(Box::new(input), Box::new(output)))
+    }
+
     /// Whether it goes by UDP; through ssh otherwise.
     pub fn is_udp(&self) -> bool {
         matches!(self.link, Link::Udp(_))

@@ -1,0 +1,95 @@
+//! Files to a host, from it, and between hosts; over UDP and through ssh.
+
+use std::fs;
+use std::net::UdpSocket;
+
+use weft_testkit::text;
+
+use crate::far_host::{FarHost, assert_same, last_event, noise};
+
+#[test]
+fn a_file_gets_the_name_or_the_directory_of_its_destination() {
+    let Some(host) = FarHost::start("cp-names") else { return };
+    host.dir.write("a", noise(1, 1_000_000));
+    host.dir.write("b", "b");
+    fs::create_dir(host.dir.path("there")).unwrap();
+    host.copied(&["-q", "a", &host.far("c")]);
+    assert_same(&host.dir.path("a"), &host.dir.path("c"));
+    host.copied(&["-q", "a", "b", &host.far("there")]);
+    assert_same(&host.dir.path("a"), &host.dir.path("there/a"));
+    host.copied(&["-q", &host.far("a"), "d"]);
+    assert_same(&host.dir.path("a"), &host.dir.path("d"));
+    host.copied(&["-q", &host.far("a"), &host.far("b"), "new/"]);
+    assert_same(&host.dir.path("b"), &host.dir.path("new/b"));
+    let to = host.far("e").replace("far:", "far2:");
+    host.copied(&["-q", &host.far("a"), &to]);
+    assert_same(&host.dir.path("a"), &host.dir.path("e"));
+}
+
+#[test]
+fn where_no_udp_port_is_free_the_copy_goes_through_ssh() {
+    let Some(host) = FarHost::start("cp-ssh") else { return };
+    host.dir.write("a", noise(1, 3_000_000));
+    let taken = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    // Where the host has no IPv6 there is nothing to take.
+    let _also_taken = UdpSocket::bind(("::", port));
+    let copy = |options: &[&str], to: &str| {
+        let weft_there = host.dir.text_path("weft-there");
+        let mut command = host.bare("cp");
+        command.args(["--remote-weft", &weft_there, "--port", &port.to_string()]);
+        command.args(options).args(["a", &host.far(to)]).output().unwrap()
+    };
+    let told = copy(&[], "b");
+    let said = text(&told.stderr);
+    assert!(told.status.success() && said.contains("going on through ssh"), "{said}");
+    assert_same(&host.dir.path("a"), &host.dir.path("b"));
+    let refused = copy(&["--udp-only"], "c");
+    let said = text(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("--udp-only"), "{said}");
+    assert!(!host.dir.path("c").exists());
+    assert!(copy(&["-q", "--ssh-only"], "d").status.success());
+    assert_same(&host.dir.path("a"), &host.dir.path("d"));
+}
+
+#[test]
+fn a_far_end_without_weft_is_sent_one_once() {
+    let Some(host) = FarHost::start("cp-push") else { return };
+    host.dir.write("a", "content");
+    let refused = host.bare("cp").args(["--no-push", "a", &host.far("b")]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--no-push"), "{}", text(&refused.stderr));
+    for to in ["b", "c"] {
+        let sent = host.bare("cp").args(["-q", "a", &host.far(to)]).output().unwrap();
+        assert!(sent.status.success(), "{}", text(&sent.stderr));
+        assert_same(&host.dir.path("a"), &host.dir.path(to));
+    }
+    let kept: Vec<_> = fs::read_dir(host.dir.path("cache/weft")).unwrap().collect();
+    assert_eq!(kept.len(), 1);
+    let missing = host.bare("cp").args(["--remote-weft", "/none", "a", "far:b"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    let said = text(&missing.stderr);
+    assert!(said.contains("has no weft there: install it, or name it"), "{said}");
+}
+
+#[test]
+fn a_dry_run_names_what_would_be_copied() {
+    let Some(host) = FarHost::start("cp-dry") else { return };
+    fs::create_dir_all(host.dir.path("from/sub")).unwrap();
+    host.dir.write("from/sub/a", "a");
+    let output = host.cp(&["-n", "-r", &host.far("from"), "to"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "to/from/sub/a\n");
+    assert!(!host.dir.path("to").exists());
+}
+
+#[test]
+fn a_limit_and_reading_back_change_no_byte() {
+    let Some(host) = FarHost::start("cp-verify") else { return };
+    host.dir.write("a", noise(3, 5_000_000));
+    let output = host.cp(&["--json", "--verify", "disk", "--limit", "40mbit", "a", &host.far("b")]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_same(&host.dir.path("a"), &host.dir.path("b"));
+    let elapsed = last_event(&output.stdout)["elapsed_ms"].as_u64();
+    assert!(elapsed > Some(850), "40 Mbit at 40 Mbit/s took {elapsed:?} ms");
+}

@@ -1,0 +1,129 @@
+//! `weft pipe` and `weft forward`.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Child, Output, Stdio};
+use std::thread;
+
+use weft_testkit::{free_port, listens_to_tcp, text};
+
+use crate::far_host::{FarHost, noise};
+
+fn pipe(host: &FarHost, command: &[&str], stdin: &[u8]) -> Output {
+    let mut weft = host.weft("pipe");
+    weft.args(["far", "--"]).args(command);
+    weft.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = weft.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let stdin = stdin.to_vec();
+    // A command that does not read it leaves nobody to write to.
+    let writing = thread::spawn(move || drop(input.write_all(&stdin)));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap();
+    output
+}
+
+#[test]
+fn bytes_go_both_ways_and_the_status_is_the_commands() {
+    let Some(host) = FarHost::start("pipe") else { return };
+    let bytes = noise(1, 6_000_000);
+    let output = pipe(&host, &["sh", "-c", "cat; echo problem >&2; exit 7"], &bytes);
+    assert!(output.stdout == bytes, "{} bytes came back", output.stdout.len());
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(7), "problem\n".into()));
+    let words = pipe(&host, &["printf", "%s|", "a b", "$HOME", ";"], b"");
+    assert_eq!(text(&words.stdout), "a b|$HOME|;|");
+    assert_eq!(pipe(&host, &["sh", "-c", "kill -9 $$"], b"").status.code(), Some(137));
+    let missing = pipe(&host, &["nonesuch"], b"");
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(text(&missing.stderr).contains("nonesuch: No such file"), "{}", text(&missing.stderr));
+}
+
+#[test]
+fn a_command_that_stops_reading_or_a_reader_that_stops_ends_it() {
+    let Some(host) = FarHost::start("pipe-ends") else { return };
+    let output = pipe(&host, &["head", "-c", "10"], &noise(1, 6_000_000));
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 10));
+    let mut weft = host.weft("pipe");
+    weft.args(["far", "--", "sh", "-c", "yes; echo status $? >&2"]);
+    let mut child = weft.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 100];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(text(&output.stderr).starts_with("status "), "{}", text(&output.stderr));
+}
+
+/// A forwarding process, killed with this.
+struct Forwarding(Child);
+
+impl Forwarding {
+    fn start(host: &FarHost, options: &[&str], port: u16) -> Self {
+        let mut weft = host.weft("forward");
+        let child = weft.args(options).arg("far").stderr(Stdio::null()).spawn().unwrap();
+        while !listens_to_tcp(port) {
+            thread::park_timeout(std::time::Duration::from_millis(10));
+        }
+        Self(child)
+    }
+}
+
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        // `timeout` passes this one on.
+        let id = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// Answers each connection with what it said, once it has said all.
+fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut connection = connection;
+                let mut bytes = Vec::new();
+                if connection.read_to_end(&mut bytes).is_ok() {
+                    let _ = connection.write_all(&bytes);
+                }
+            });
+        }
+    });
+    port
+}
+
+fn ask(port: u16, bytes: &[u8]) -> Vec<u8> {
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut back = Vec::new();
+    connection.write_all(bytes).unwrap();
+    connection.shutdown(Shutdown::Write).unwrap();
+    connection.read_to_end(&mut back).unwrap();
+    back
+}
+
+#[test]
+fn connections_are_forwarded_from_here_and_from_there() {
+    let Some(host) = FarHost::start("forward") else { return };
+    let (server, local, remote, nobody, dead) =
+        (echo(), free_port(), free_port(), free_port(), free_port());
+    let options = [
+        format!("-L127.0.0.1:{local}:127.0.0.1:{server}"),
+        format!("-L127.0.0.1:{nobody}:127.0.0.1:{dead}"),
+        format!("-R127.0.0.1:{remote}:127.0.0.1:{server}"),
+    ];
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    let _forwarding = Forwarding::start(&host, &options, remote);
+    let bytes = noise(5, 3_000_000);
+    assert!(ask(local, &bytes) == bytes && ask(remote, &bytes) == bytes);
+    let mut refused = TcpStream::connect(("127.0.0.1", nobody)).unwrap();
+    let error = refused.read(&mut [0; 1]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    // One that is not read holds back no other.
+    let mut stuck = TcpStream::connect(("127.0.0.1", local)).unwrap();
+    stuck.write_all(b"x").unwrap();
+    let many: Vec<_> = (0..300_u64)
+        .map(|n| thread::spawn(move || ask(local, &noise(n, 2000)) == noise(n, 2000)))
+        .collect();
+    assert!(many.into_iter().all(|one| one.join().unwrap()));
+}

@@ -1,0 +1,230 @@
+//! A sender that wants to write where it must not, or to be believed what is not so.
+
+use std::fs;
+use std::io::PipeReader;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use weft_copy::messages::{
+    CopyOptions, FilePiece, ListedEntry, ListedKind, SourceTime, ToReceiver, ToSender,
+    parse_message, send_message,
+};
+use weft_copy::meter::{Meter, ShowStyle};
+use weft_copy::receive;
+use weft_session::Channel;
+use weft_testkit::Dir;
+
+/// Two ends that are joined in this process.
+fn joined() -> (Channel, Channel) {
+    let (near_in, far_out) = std::io::pipe().unwrap();
+    let (far_in, near_out): (PipeReader, _) = std::io::pipe().unwrap();
+    (Channel::through(near_in, near_out), Channel::through(far_in, far_out))
+}
+
+/// What the receiver says to a sender of these messages, each with its payload.
+fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Result<u64, String> {
+    let (near, far) = joined();
+    let is_file = |entry: &ListedEntry| matches!(entry.kind, ListedKind::File { .. });
+    let files: usize = messages
+        .iter()
+        .map(|(message, _)| match message {
+            ToReceiver::Entries(entries) => entries.iter().filter(|entry| is_file(entry)).count(),
+            _ => 0,
+        })
+        .sum();
+    let is_early = messages.len() < 3 + files;
+    let far = Arc::new(far);
+    let (closing, closed) = mpsc::channel();
+    let reading = Arc::clone(&far);
+    // As a true sender does, it hears what the receiver says while it sends.
+    let hearing = thread::spawn(move || {
+        let mut receiver = reading.receiver();
+        while let Ok(Some(message)) = receiver.recv() {
+            let bytes = message.into_bytes().unwrap();
+            match parse_message(&bytes).unwrap().0 {
+                ToSender::Closed { .. } => closing.send(()).unwrap(),
+                ToSender::Fatal(_) => return,
+                _ => {}
+            }
+        }
+    });
+    let sending = thread::spawn(move || {
+        let sender = far.sender();
+        for (message, payload) in messages {
+            if message == ToReceiver::Done && !is_early {
+                // Until all are closed, or the receiver has ended the copy.
+                closed.iter().take(files).for_each(drop);
+            }
+            if send_message(&sender, &message, &payload).is_err() {
+                break;
+            }
+        }
+        // The other side is dropped only once nobody sends any more.
+        closed.iter().for_each(drop);
+    });
+    let meter = Meter::new(ShowStyle::Silent);
+    let options = CopyOptions { recursive: true, ..CopyOptions::default() };
+    let path = destination.as_os_str().as_encoded_bytes();
+    let outcome = receive::receive(&near, path, &options, &meter);
+    drop(near);
+    sending.join().unwrap();
+    hearing.join().unwrap();
+    let failed = meter.failed.load(std::sync::atomic::Ordering::Relaxed);
+    outcome.map(|()| failed).map_err(|error| format!("{error:#}"))
+}
+
+fn entry(path: &str, kind: ListedKind) -> ListedEntry {
+    ListedEntry {
+        path: path.into(),
+        kind,
+        mode: 0o6755,
+        modified: SourceTime { secs: 1_000_000, nanos: 5 },
+        owner: (u32::MAX, u32::MAX),
+        xattrs: Vec::new(),
+    }
+}
+
+fn file(path: &str, size: u64) -> ListedEntry {
+    entry(path, ListedKind::File { size, digest: None })
+}
+
+fn begin() -> (ToReceiver, Vec<u8>) {
+    (ToReceiver::Begin { sources: 2, has_directory: true }, Vec::new())
+}
+
+fn listed(entries: Vec<ListedEntry>) -> (ToReceiver, Vec<u8>) {
+    (ToReceiver::Entries(entries), Vec::new())
+}
+
+fn piece(file: u64, offset: u64, bytes: &[u8], hash: [u8; 32]) -> (ToReceiver, Vec<u8>) {
+    let len = bytes.len() as u64;
+    let piece = FilePiece { file, offset, len, hash: Some(hash), is_last: true };
+    (ToReceiver::Pieces(vec![piece]), bytes.to_vec())
+}
+
+fn good_piece(file: u64, bytes: &[u8]) -> (ToReceiver, Vec<u8>) {
+    piece(file, 0, bytes, *blake3::hash(bytes).as_bytes())
+}
+
+fn done() -> (ToReceiver, Vec<u8>) {
+    (ToReceiver::Done, Vec::new())
+}
+
+/// A directory with a destination, and one beside it that must stay as it is.
+fn places(name: &str) -> Dir {
+    let dir = Dir::new(name);
+    fs::create_dir(dir.path("to")).unwrap();
+    fs::create_dir(dir.path("outside")).unwrap();
+    dir.write("outside/kept", "kept");
+    dir
+}
+
+fn assert_untouched(dir: &Dir) {
+    let names: Vec<_> = fs::read_dir(dir.path("outside")).unwrap().collect();
+    assert_eq!(names.len(), 1);
+    assert_eq!(fs::read(dir.path("outside/kept")).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(dir.root()).unwrap().count(), 2);
+}
+
+#[test]
+fn paths_that_lead_out_end_the_copy() {
+    for path in ["../outside/kept", "/tmp/weft-hostile", "a/../../outside/x", "..", "a//b"] {
+        let dir = places("paths");
+        let messages = vec![begin(), listed(vec![file(path, 4)]), good_piece(0, b"evil"), done()];
+        receive_from(&dir.path("to"), messages).unwrap_err();
+        assert_untouched(&dir);
+    }
+}
+
+#[test]
+fn links_that_it_made_are_not_followed() {
+    let dir = places("links");
+    let target = dir.path("outside").into_os_string().into_encoded_bytes();
+    let link = entry("link", ListedKind::Symlink { target });
+    let inside = entry("link/sub", ListedKind::Directory);
+    let messages = vec![
+        begin(),
+        listed(vec![link, file("link/kept", 4), inside]),
+        good_piece(1, b"evil"),
+        done(),
+    ];
+    let failed = receive_from(&dir.path("to"), messages).unwrap();
+    assert_eq!(failed, 2);
+    assert_untouched(&dir);
+    assert!(dir.path("to/link").is_symlink(), "the link itself is copied as it is");
+}
+
+#[test]
+fn a_file_replaces_a_link_and_not_what_it_leads_to() {
+    let dir = places("replaced");
+    std::os::unix::fs::symlink("../outside/kept", dir.path("to/f")).unwrap();
+    let messages = vec![begin(), listed(vec![file("f", 4)]), good_piece(0, b"good"), done()];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 0);
+    assert_untouched(&dir);
+    assert_eq!(fs::read(dir.path("to/f")).unwrap(), b"good");
+    assert!(!dir.path("to/f").is_symlink());
+}
+
+#[test]
+fn hard_links_reach_nothing_outside() {
+    let dir = places("hardlinks");
+    let target = dir.path("outside").into_os_string().into_encoded_bytes();
+    let link = entry("link", ListedKind::Symlink { target });
+    let hard = entry("hard", ListedKind::Hardlink { to: b"link/kept".to_vec() });
+    let failed = receive_from(&dir.path("to"), vec![begin(), listed(vec![link, hard]), done()]);
+    assert_eq!(failed.unwrap(), 1);
+    assert!(!dir.path("to/hard").exists());
+    let out = entry("hard", ListedKind::Hardlink { to: b"../outside/kept".to_vec() });
+    receive_from(&dir.path("to"), vec![begin(), listed(vec![out]), done()]).unwrap_err();
+    assert_untouched(&dir);
+}
+
+#[test]
+fn a_damaged_piece_makes_no_file() {
+    let dir = places("damaged");
+    let wrong = piece(0, 0, b"evil", *blake3::hash(b"good").as_bytes());
+    let messages = vec![begin(), listed(vec![file("f", 4)]), wrong, done()];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 1);
+    assert!(!dir.path("to/f").exists());
+}
+
+#[test]
+fn nobody_gets_programs_that_run_as_somebody_else() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = places("setuid");
+    let messages = vec![begin(), listed(vec![file("f", 4)]), good_piece(0, b"good"), done()];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 0);
+    assert_eq!(fs::metadata(dir.path("to/f")).unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn bytes_beyond_the_end_or_of_other_files_are_not_written() {
+    let dir = places("beyond");
+    let large = 1 << 20;
+    let bytes = [7; 100];
+    let hash = *blake3::hash(&bytes).as_bytes();
+    for offset in [large - 99, u64::MAX - 50, u64::MAX] {
+        let messages =
+            vec![begin(), listed(vec![file("f", large)]), piece(0, offset, &bytes, hash), done()];
+        assert_eq!(receive_from(&dir.path("to"), messages), Ok(1), "{offset}");
+    }
+    // A file that was not listed, and one that is not whole when the sender says that it is done.
+    let unlisted = vec![begin(), good_piece(5, b"evil"), done()];
+    assert_eq!(receive_from(&dir.path("to"), unlisted), Ok(0));
+    let early = vec![begin(), listed(vec![file("f", large)]), done()];
+    receive_from(&dir.path("to"), early).unwrap_err();
+    assert!(!dir.path("to/f").exists());
+    assert_untouched(&dir);
+}
+
+#[test]
+fn more_open_files_than_agreed_are_refused() {
+    let dir = places("many");
+    let many = (0..10_000).map(|n| file(&format!("f{n}"), 4)).collect::<Vec<_>>();
+    let mut messages = vec![begin()];
+    messages.extend(many.chunks(500).map(|chunk| listed(chunk.to_vec())));
+    messages.push(done());
+    let error = receive_from(&dir.path("to"), messages).unwrap_err();
+    assert!(error.contains("before all was sent"), "{error}");
+}
