@@ -13,7 +13,7 @@ packages=(
     # Programs that run over Weft.
     ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils dapl2-utils qperf
     # Programs of sockets.
-    curl netcat-openbsd python3 nuttcp netpipe-tcp wrk openssh-client
+    curl netcat-openbsd python3 nuttcp netpipe-tcp wrk openssh-client openssh-server rsync
     # Libraries for scripts/servers.sh.
     libjemalloc2 liblzf1 libwrap0
     # Storage, remote memory and virtual machines.

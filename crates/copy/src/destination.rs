@@ -302,11 +302,8 @@ impl DestinationTree {
     /// # Errors
     /// The system refuses.
     pub fn set_attributes(&self, fd: BorrowedFd<'_>, entry: &ListedEntry) -> io::Result<()> {
-        if self.is_root {
-            let (uid, gid) = entry.owner;
-            if uid != u32::MAX && gid != u32::MAX {
-                rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-            }
+        if let Some((uid, gid)) = self.owner(entry) {
+            rustix::fs::fchown(fd, Some(uid), Some(gid))?;
         }
         rustix::fs::fchmod(fd, Mode::from_raw_mode(entry.mode & MODE_MASK))?;
         for (name, value) in &entry.xattrs {
@@ -319,12 +316,18 @@ impl DestinationTree {
         Ok(rustix::fs::futimens(fd, &times(entry.modified))?)
     }
 
+    /// To whom root gives an entry. The number that means nobody is none to give it to.
+    fn owner(&self, entry: &ListedEntry) -> Option<(Uid, Gid)> {
+        let (uid, gid) = entry.owner;
+        let is_given = self.is_root && uid != u32::MAX && gid != u32::MAX;
+        is_given.then(|| (Uid::from_raw(uid), Gid::from_raw(gid)))
+    }
+
     /// The same for a symbolic link, which has times and an owner only. Systems that cannot set them
     /// leave them.
     pub fn set_link_attributes(&self, place: &EntryPlace, entry: &ListedEntry) {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        if self.is_root {
-            let (uid, gid) = (Uid::from_raw(entry.owner.0), Gid::from_raw(entry.owner.1));
+        if let Some((uid, gid)) = self.owner(entry) {
             let _ = rustix::fs::chownat(&*place.dir, &place.name, Some(uid), Some(gid), flags);
         }
         let times = times(entry.modified);
