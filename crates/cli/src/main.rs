@@ -67,10 +67,10 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
         WeftCommand::Bench(bench) => weft_bench::command::main(&bench),
         WeftCommand::Perf(perf) => perf::main(&perf),
         WeftCommand::PerfInside(perf) => weft_perf::command::main(&perf),
-        WeftCommand::Cp(cp) => weft_copy::command::main(&cp),
-        WeftCommand::Pipe(pipe) => weft_streams::command::pipe(&pipe),
-        WeftCommand::Forward(forward) => weft_streams::command::forward(&forward),
-        WeftCommand::FarEnd(options) => far_end::main(&options),
+        WeftCommand::Cp(cp) => over_ssh(|| weft_copy::command::main(&cp)),
+        WeftCommand::Pipe(pipe) => over_ssh(|| weft_streams::command::pipe(&pipe)),
+        WeftCommand::Forward(forward) => over_ssh(|| weft_streams::command::forward(&forward)),
+        WeftCommand::FarEnd(options) => over_ssh(|| far_end::main(&options)),
         WeftCommand::Key(key) => status_of(key::key(&key.command)),
         WeftCommand::Sim(sim) => status_of(weft_sim::command::main(&sim)),
         WeftCommand::Completions { shell } => {
@@ -78,6 +78,12 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             0
         }
     }
+}
+
+/// Runs a command that writes to ssh, or to whoever reads what it prints: either may be gone.
+fn over_ssh(command: impl FnOnce() -> u8) -> u8 {
+    sys::ignore_broken_pipes();
+    command()
 }
 
 /// Commands without the hidden ones, for shell completion.

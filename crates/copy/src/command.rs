@@ -34,7 +34,7 @@ pub const SERVICE: u8 = b'C';
 
 /// The arguments of `weft cp`.
 #[derive(Args, Clone, Debug)]
-#[command(after_long_help = SECTIONS)]
+#[command(after_long_help = SECTIONS, override_usage = "weft cp [OPTIONS] <SRC>... <DST>")]
 pub struct CpArgs {
     /// Copy directories with all that is in them
     #[arg(short, long)]
@@ -64,7 +64,7 @@ pub struct CpArgs {
     #[command(flatten)]
     pub ssh: SshArgs,
     /// What to copy, and last where to: PATH, HOST:PATH or USER@HOST:PATH
-    #[arg(required = true, num_args = 2.., value_name = "SRC... DST", value_hint = ValueHint::AnyPath)]
+    #[arg(required = true, num_args = 2.., value_name = "SRC DST", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
 }
 

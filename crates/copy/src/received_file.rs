@@ -182,7 +182,11 @@ impl LargeFile {
                 }
                 FinishStep::Rename => place.beside(PART).rename(place)?,
                 FinishStep::FlushDirectory if is_flushed => rustix::fs::fsync(&*place.dir)?,
-                FinishStep::RemoveRecord => place.beside(RECORD).remove()?,
+                FinishStep::RemoveRecord => {
+                    place.beside(RECORD).remove()?;
+                    // Left by one that was killed while it wrote.
+                    place.beside(NEW_RECORD).remove()?;
+                }
                 FinishStep::FlushFile | FinishStep::FlushDirectory => {}
             }
         }

@@ -101,6 +101,7 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<Session> 
     match udp {
         Some(Ok(link)) => {
             ssh.stdin.write_all(Choice::Udp.line().as_bytes()).context("writing to ssh")?;
+            watch(ssh.stdout, Arc::clone(&link))?;
             let (channel, life_line) = (Channel::over_udp(link), Some(ssh.stdin));
             return Ok(Session { channel, ssh: ssh.child, life_line });
         }
@@ -149,6 +150,17 @@ fn spawn(args: &SshArgs, host: &str, script: &str) -> Result<StartedSsh> {
     let stdout = BufReader::new(stdout.context("ssh has no stdout")?);
     show(stderr.context("ssh has no stderr")?)?;
     Ok(StartedSsh { child, stdin, stdout })
+}
+
+/// Tells the channel when ssh has ended: the far end may have.
+fn watch(mut stdout: BufReader<ChildStdout>, link: Arc<UdpLink>) -> Result<()> {
+    let watch = move || {
+        // Nothing more comes; whether it ends well does not matter.
+        let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+        link.orphan();
+    };
+    thread::Builder::new().name("weft-ssh".into()).spawn(watch).context("starting a thread")?;
+    Ok(())
 }
 
 /// Passes on what ssh and the far end print, without what a terminal would obey.

@@ -28,7 +28,7 @@ fn what_is_missing_is_named_and_the_rest_is_copied() {
     said(&host.cp(&[&host.far("none"), "x"]), 1, "none: No such file or directory");
     said(&host.cp(&["a", &host.far("no/dir")]), 2, "no: No such file or directory");
     said(&host.cp(&["a", "b"]), 125, "neither end is HOST:PATH");
-    said(&host.cp(&["a", "-oProxyCommand=x:b"]), 125, "-o");
+    said(&host.cp(&["--", "a", "-oProxyCommand=x:b"]), 2, "`-oProxyCommand=x` is no host");
     let wrong = host.bare("cp").args(["-p", "1", "a", "far:b"]).output().unwrap();
     said(&wrong, 2, "ssh did not reach far");
 }
