@@ -9,10 +9,10 @@ libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo check test test-units test-clients test-measurements lint build release \
-        bench bench-quick bench-wan benchmarks examples interop soak soak-connections soak-fio \
-        soak-stopped soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri mutants \
-        sanitizers advisories deps mpich publish-check pyverbs peers servers install uninstall \
-        dist test-dist demo-deps rust
+        bench bench-copy bench-quick bench-wan benchmarks examples interop soak soak-connections \
+        soak-fio soak-stopped soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri \
+        mutants sanitizers advisories deps mpich publish-check pyverbs peers servers install \
+        uninstall dist test-dist demo-deps rust
 .NOTPARALLEL:
 
 all: release
@@ -71,6 +71,9 @@ bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 m
 	@$(CARGO) build --release --locked --target-dir $(TARGET)/quic \
 	    --manifest-path interop/quic/Cargo.toml
 	@PATH="$(abspath $(TARGET))/quic/release:$$PATH" $(TARGET)/release/weft bench table wan $(ARGS)
+
+bench-copy: deps release ## weft cp beside scp and rsync across a WAN of 70 ms (ARGS="100 '20ms 1gbit'")
+	@WEFT=$(abspath $(TARGET))/release/weft scripts/bench-copy.sh $(ARGS)
 
 bench-quick: deps release ## A look at the papers' figures on this machine (below five minutes)
 	@$(TARGET)/release/weft bench all --quick $(ARGS)

@@ -30,8 +30,8 @@ pub fn set_variable(name: &CStr, value: &CStr) {
     unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
 }
 
-/// Makes writing to a pipe that nobody reads an error, instead of the end of this process. What this
-/// process starts has the default again.
+/// Makes writing to a pipe that nobody reads an error, instead of the end of this process. What
+/// this process starts has the default again.
 pub fn ignore_broken_pipes() {
     // SAFETY: SIGPIPE has no handler here that this could take away.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };

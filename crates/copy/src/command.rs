@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, ValueHint};
 use weft_session::SshArgs;
-use weft_session::client::{self, Session};
+use weft_session::client::{self, FarSession};
 use weft_units::Bitrate;
 
 use crate::messages::{CopyOptions, CopyRequest};
@@ -79,7 +79,7 @@ pub enum VerifyWhen {
 
 /// What goes where.
 #[derive(Debug, PartialEq, Eq)]
-enum Route {
+enum CopyRoute {
     Up { sources: Vec<Vec<u8>>, host: String, destination: Vec<u8> },
     Down { groups: Vec<(String, Vec<Vec<u8>>)>, destination: Vec<u8> },
     Across { groups: Vec<(String, Vec<Vec<u8>>)>, host: String, destination: Vec<u8> },
@@ -129,7 +129,7 @@ impl CpArgs {
     }
 }
 
-fn copy(args: &CpArgs, route: &Route, meter: &Meter) -> Result<()> {
+fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
     let options = args.options();
     let start = |host: &str, request: &CopyRequest| start(args, host, request, meter);
     let ask_for = |sources: &[Vec<u8>]| CopyRequest::Send {
@@ -137,19 +137,19 @@ fn copy(args: &CpArgs, route: &Route, meter: &Meter) -> Result<()> {
         options: options.clone(),
     };
     match route {
-        Route::Up { sources, host, destination } => {
+        CopyRoute::Up { sources, host, destination } => {
             let destination = destination.clone();
             let request = CopyRequest::Receive { destination, options: options.clone() };
             let session = start(host, &request)?;
             send::send(session.channel(), sources, &options, meter).context(host.clone())?;
             session.close(END_LIMIT)
         }
-        Route::Down { groups, destination } => groups.iter().try_for_each(|(host, sources)| {
+        CopyRoute::Down { groups, destination } => groups.iter().try_for_each(|(host, sources)| {
             let session = start(host, &ask_for(sources))?;
             receive::receive(session.channel(), destination, &options, meter)?;
             session.close(END_LIMIT)
         }),
-        Route::Across { groups, host, destination } => {
+        CopyRoute::Across { groups, host, destination } => {
             groups.iter().try_for_each(|(from, sources)| {
                 let destination = destination.clone();
                 let request = CopyRequest::Receive { destination, options: options.clone() };
@@ -163,7 +163,7 @@ fn copy(args: &CpArgs, route: &Route, meter: &Meter) -> Result<()> {
     }
 }
 
-fn start(args: &CpArgs, host: &str, request: &CopyRequest, meter: &Meter) -> Result<Session> {
+fn start(args: &CpArgs, host: &str, request: &CopyRequest, meter: &Meter) -> Result<FarSession> {
     let session = client::open(&args.ssh, host, &|what| meter.note(what))?;
     let head = postcard::to_allocvec(request).context("writing a request")?;
     let len = u32::try_from(head.len())?.to_le_bytes();
@@ -171,7 +171,7 @@ fn start(args: &CpArgs, host: &str, request: &CopyRequest, meter: &Meter) -> Res
     Ok(session)
 }
 
-fn route(paths: &[OsString]) -> Result<Route> {
+fn route(paths: &[OsString]) -> Result<CopyRoute> {
     let targets: Vec<_> = paths.iter().map(|path| CopyTarget::parse(path)).collect();
     let (destination, sources) = targets.split_last().context("no destination")?;
     let is_stdio = |target: &CopyTarget| *target == CopyTarget::Stdio;
@@ -206,14 +206,14 @@ fn route(paths: &[OsString]) -> Result<Route> {
         }
         CopyTarget::Local(path) => {
             let destination = as_directory(path);
-            Ok(Route::Down { groups, destination })
+            Ok(CopyRoute::Down { groups, destination })
         }
         CopyTarget::Remote { host, path } if groups.is_empty() => {
-            Ok(Route::Up { sources: local, host: host.clone(), destination: path.clone() })
+            Ok(CopyRoute::Up { sources: local, host: host.clone(), destination: path.clone() })
         }
         CopyTarget::Remote { host, path } => {
             let destination = as_directory(path);
-            Ok(Route::Across { groups, host: host.clone(), destination })
+            Ok(CopyRoute::Across { groups, host: host.clone(), destination })
         }
         CopyTarget::Stdio => bail!("`-` is no destination"),
     }
@@ -271,7 +271,7 @@ mod tests {
         let of = |line: &str| route(&arguments(line));
         assert_eq!(
             of("a b h:c").unwrap(),
-            Route::Up {
+            CopyRoute::Up {
                 sources: vec![path("a"), path("b")],
                 host: "h".into(),
                 destination: path("c"),
@@ -279,7 +279,7 @@ mod tests {
         );
         assert_eq!(
             of("h:a h:b g:c d").unwrap(),
-            Route::Down {
+            CopyRoute::Down {
                 groups: vec![
                     ("h".into(), vec![path("a"), path("b")]),
                     ("g".into(), vec![path("c")]),
@@ -287,7 +287,7 @@ mod tests {
                 destination: path("d/"),
             }
         );
-        assert!(matches!(of("h:a g:b").unwrap(), Route::Across { .. }));
+        assert!(matches!(of("h:a g:b").unwrap(), CopyRoute::Across { .. }));
         for line in ["a b", "a h:b c", "- h:b", "h:a -"] {
             assert!(of(line).is_err(), "{line}");
         }

@@ -323,8 +323,8 @@ impl DestinationTree {
         is_given.then(|| (Uid::from_raw(uid), Gid::from_raw(gid)))
     }
 
-    /// The same for a symbolic link, which has times and an owner only. Systems that cannot set them
-    /// leave them.
+    /// The same for a symbolic link, which has times and an owner only. Systems that cannot set
+    /// them leave them.
     pub fn set_link_attributes(&self, place: &EntryPlace, entry: &ListedEntry) {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         if let Some((uid, gid)) = self.owner(entry) {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use weft_session::Channel;
+use weft_session::MessageChannel;
 
 use crate::messages::{CopyRequest, parse_message};
 use crate::meter::{Meter, ShowStyle};
@@ -20,7 +20,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The copy could not go on; the near end has been told if that was possible.
-pub fn serve(channel: &Channel, request: &[u8]) -> Result<()> {
+pub fn serve(channel: &MessageChannel, request: &[u8]) -> Result<()> {
     let (request, _) = parse_message::<CopyRequest>(request)?;
     let meter = Meter::new(ShowStyle::Silent);
     match request {

@@ -8,9 +8,9 @@
 //! it is whole. Nobody waits for an answer before going on: what is listed, wanted, sent and
 //! finished overlaps.
 //!
-//! The core has no I/O: [`messages`], [`byte_ranges`], [`record`], [`partial`] (what is durable and
-//! in which order it becomes so), [`plan`] (what goes when), [`rel_path`], [`target`]. The rest is a
-//! thin shell of files and threads.
+//! The core has no I/O: [`messages`], [`byte_ranges`], [`record`], [`partial`] (what is durable
+//! and in which order it becomes so), [`plan`] (what goes when), [`rel_path`], [`target`]. The rest
+//! is a thin shell of files and threads.
 //!
 //! Invariant: what a far end says is checked before anything is done: it names files and bytes of
 //! this copy only, and nothing outside of the destination is written.

@@ -239,7 +239,7 @@ mod tests {
         let mut wants: Vec<u64> = file.wants().into_iter().flatten().collect();
         let mut finish = FINISH.iter();
         let mut is_flushed = false;
-        while let Some(action) = actions.next() {
+        for action in actions.by_ref() {
             if file.is_whole() {
                 let Some(step) = finish.next() else { return };
                 disk.finish(*step);
@@ -281,7 +281,10 @@ mod tests {
         /// and the next run ends with the whole file.
         #[test]
         fn crashes_lose_nothing_that_was_recorded(
-            runs in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..90), any::<u64>()), 1..8),
+            runs in prop::collection::vec(
+                (prop::collection::vec(any::<u8>(), 0..90), any::<u64>()),
+                1..8,
+            ),
         ) {
             let mut disk = Disk::default();
             for (actions, seed) in runs {
@@ -307,7 +310,7 @@ mod tests {
         assert!(file.begin_checkpoint());
         file.written(4, 4).unwrap();
         let record = CopyRecord::decode(&file.flushed().unwrap()).unwrap();
-        assert_eq!(record.verified.iter().collect::<Vec<_>>(), [0..4]);
+        assert!(record.verified.contains(0..4) && record.verified.end() == 4);
         assert_eq!(file.at_risk(), 4);
     }
 
@@ -317,7 +320,7 @@ mod tests {
             size: 10,
             modified: MODIFIED,
             inode: 1,
-            verified: [0..10].into_iter().collect(),
+            verified: std::iter::once(0..10).collect(),
         };
         let later = SourceTime { secs: 6, nanos: 0 };
         let kept = |size, modified, inode| {

@@ -5,7 +5,7 @@
 //! [`PIECES_MAX`] pieces at most; and memory grows with the ranges that are wanted, not with their
 //! lengths.
 //!
-//! Order: [`SendPlan::want`] and [`SendPlan::forget`] as the receiver speaks; [`SendPlan::next`]
+//! Order: [`SendPlan::want`] and [`SendPlan::forget`] as the receiver speaks; [`SendPlan::next_pieces`]
 //! whenever there is room to send.
 
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ impl SendPlan {
     }
 
     /// The pieces of the next message; `None` if nothing is wanted.
-    pub fn next(&mut self) -> Option<Vec<PlannedPiece>> {
+    pub fn next_pieces(&mut self) -> Option<Vec<PlannedPiece>> {
         let mut room = PIECE_MAX;
         let mut pieces = Vec::new();
         while pieces.len() < PIECES_MAX
@@ -87,7 +87,7 @@ mod tests {
             }
             let mut seen = vec![ByteRanges::default(); files.len()];
             let mut messages = 0;
-            while let Some(pieces) = plan.next() {
+            while let Some(pieces) = plan.next_pieces() {
                 messages += 1;
                 prop_assert!(pieces.len() <= PIECES_MAX);
                 let sent = pieces.iter().filter(|piece| !piece.is_hole);
@@ -112,10 +112,10 @@ mod tests {
         for file in 0..100 {
             plan.want(PlannedPiece { file, offset: 0, len: 4096, is_hole: false });
         }
-        assert_eq!(plan.next().unwrap().len(), 64);
+        assert_eq!(plan.next_pieces().unwrap().len(), 64);
         plan.forget(70);
-        assert_eq!(plan.next().unwrap().len(), 35);
-        assert_eq!(plan.next(), None);
+        assert_eq!(plan.next_pieces().unwrap().len(), 35);
+        assert_eq!(plan.next_pieces(), None);
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         let mut plan = SendPlan::default();
         let piece = PlannedPiece { file: 0, offset: 0, len: 0, is_hole: true };
         plan.want(piece);
-        assert_eq!(plan.next(), Some(vec![piece]));
-        assert_eq!(plan.next(), None);
+        assert_eq!(plan.next_pieces(), Some(vec![piece]));
+        assert_eq!(plan.next_pieces(), None);
     }
 }

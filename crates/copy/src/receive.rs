@@ -22,7 +22,7 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use weft_session::{Channel, ChannelSender};
+use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::Mutex;
 
 use crate::destination::{DestinationTree, EntryPlace, modified};
@@ -79,7 +79,7 @@ impl OpenFiles {
 }
 
 /// What workers do.
-enum Work {
+enum ReceiveWork {
     Pieces {
         bytes: Vec<u8>,
         pieces: Vec<FilePiece>,
@@ -106,7 +106,7 @@ struct FileReceiver<'a> {
     tree: DestinationTree,
     files: Mutex<OpenFiles>,
     replies: WorkQueue<ToSender>,
-    work: WorkQueue<Work>,
+    work: WorkQueue<ReceiveWork>,
     disk: WorkQueue<DiskWork>,
     /// Why the copy cannot go on.
     fatal: Mutex<Option<String>>,
@@ -127,7 +127,7 @@ struct LateEntries {
 /// The copy cannot go on: the channel has failed, the disk is full, the destination cannot be
 /// opened.
 pub fn receive(
-    channel: &Channel,
+    channel: &MessageChannel,
     destination: &[u8],
     options: &CopyOptions,
     meter: &Meter,
@@ -171,7 +171,7 @@ impl FileReceiver<'_> {
     fn run<'scope>(
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
-        channel: &Channel,
+        channel: &MessageChannel,
         late: &mut LateEntries,
     ) -> Result<()> {
         let count = thread::available_parallelism().map_or(1, usize::from).clamp(2, WORKERS_MAX);
@@ -207,7 +207,7 @@ impl FileReceiver<'_> {
         }
     }
 
-    fn listen(&self, channel: &Channel, late: &mut LateEntries) -> Result<()> {
+    fn listen(&self, channel: &MessageChannel, late: &mut LateEntries) -> Result<()> {
         let mut incoming = channel.receiver();
         while let Some(message) = incoming.recv()? {
             ensure!(self.fatal.lock().is_none(), "the copy has ended");
@@ -222,7 +222,7 @@ impl FileReceiver<'_> {
                 }
                 ToReceiver::Pieces(pieces) => {
                     let payload = bytes.len() - payload.len();
-                    self.work.put(Work::Pieces { bytes, pieces, payload });
+                    self.work.put(ReceiveWork::Pieces { bytes, pieces, payload });
                 }
                 ToReceiver::Failed { file, why } => self.source_failed(file, &why)?,
                 ToReceiver::Problem(why) => self.meter.problem(&escape(why.as_bytes())),
@@ -303,9 +303,9 @@ impl FileReceiver<'_> {
     ) -> Result<()> {
         let decided = self.decide(number, &entry, size, digest, &path);
         match decided {
-            Ok(Decision::Want) => {}
-            Ok(Decision::Skip) => return self.close(number, size, &path, FileOutcome::Skipped),
-            Ok(Decision::Later(work)) => {
+            Ok(FileDecision::Want) => {}
+            Ok(FileDecision::Skip) => return self.close(number, size, &path, FileOutcome::Skipped),
+            Ok(FileDecision::Later(work)) => {
                 self.work.put(work);
                 return Ok(());
             }
@@ -324,27 +324,27 @@ impl FileReceiver<'_> {
         size: u64,
         digest: Option<[u8; 32]>,
         path: &RelPath,
-    ) -> io::Result<Decision> {
+    ) -> io::Result<FileDecision> {
         let place = match self.tree.place(path) {
             // A dry run makes no directories.
             Err(error) if self.options.dry_run && error.kind() == io::ErrorKind::NotFound => None,
             place => place?,
         };
-        let Some(place) = place else { return Ok(Decision::Want) };
-        let Some(stat) = place.stat()? else { return Ok(Decision::Want) };
+        let Some(place) = place else { return Ok(FileDecision::Want) };
+        let Some(stat) = place.stat()? else { return Ok(FileDecision::Want) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(io::Error::other("a directory is in its place")),
-            _ => return Ok(Decision::Want),
+            _ => return Ok(FileDecision::Want),
         }
         let is_as_long = u64::try_from(stat.st_size) == Ok(size);
         match digest {
             Some(digest) if is_as_long => {
                 let (entry, path) = (entry.clone(), path.clone());
-                Ok(Decision::Later(Work::Compare { number, entry, path, digest }))
+                Ok(FileDecision::Later(ReceiveWork::Compare { number, entry, path, digest }))
             }
-            None if is_as_long && modified(&stat) == entry.modified => Ok(Decision::Skip),
-            _ => Ok(Decision::Want),
+            None if is_as_long && modified(&stat) == entry.modified => Ok(FileDecision::Skip),
+            _ => Ok(FileDecision::Want),
         }
     }
 
@@ -425,10 +425,10 @@ impl FileReceiver<'_> {
     fn work(&self) {
         while let Some(work) = self.work.take() {
             let outcome = match work {
-                Work::Pieces { bytes, pieces, payload } => {
+                ReceiveWork::Pieces { bytes, pieces, payload } => {
                     self.take_pieces(&pieces, &bytes[payload..])
                 }
-                Work::Compare { number, entry, path, digest } => {
+                ReceiveWork::Compare { number, entry, path, digest } => {
                     self.compare(number, entry, path, digest)
                 }
             };
@@ -611,10 +611,10 @@ impl FileReceiver<'_> {
     }
 }
 
-enum Decision {
+enum FileDecision {
     Want,
     Skip,
-    Later(Work),
+    Later(ReceiveWork),
 }
 
 /// Whether no other file would fare better.

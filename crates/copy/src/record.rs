@@ -17,8 +17,8 @@
 //! Invariant: a record is replaced as a whole. What cannot be read, or has another version or hash,
 //! is no record: the copy of that file starts anew, and nothing else is lost by that.
 //!
-//! Order: [`CopyRecord::decode`] when a copy begins; [`CopyRecord::matches`]; [`CopyRecord::encode`]
-//! whenever more is durable.
+//! Order: [`CopyRecord::decode`] when a copy begins; [`CopyRecord::matches`];
+//! [`CopyRecord::encode`] whenever more is durable.
 
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +121,7 @@ mod tests {
             size: 300,
             modified: SourceTime { secs: 1, nanos: 2 },
             inode: 3,
-            verified: [5..9].into_iter().collect(),
+            verified: std::iter::once(5..9).collect(),
         };
         let body = [0xac, 0x02, 2, 2, 3, 1, 5, 4];
         let encoded = record.encode();

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use weft_session::Channel;
+use weft_session::MessageChannel;
 
 use crate::messages::{FileOutcome, ListedKind, ToReceiver, ToSender, parse_message};
 use crate::meter::{Meter, add};
@@ -18,7 +18,7 @@ use crate::rel_path::escape;
 ///
 /// # Errors
 /// It could not go on.
-pub fn relay(sender: &Channel, receiver: &Channel, meter: &Meter) -> Result<()> {
+pub fn relay(sender: &MessageChannel, receiver: &MessageChannel, meter: &Meter) -> Result<()> {
     thread::scope(|scope| {
         let forward = scope.spawn(|| to_receiver(sender, receiver, meter));
         let outcome = to_sender(receiver, sender, meter);
@@ -30,7 +30,7 @@ pub fn relay(sender: &Channel, receiver: &Channel, meter: &Meter) -> Result<()> 
     })
 }
 
-fn to_receiver(from: &Channel, to: &Channel, meter: &Meter) -> Result<()> {
+fn to_receiver(from: &MessageChannel, to: &MessageChannel, meter: &Meter) -> Result<()> {
     let (mut incoming, outgoing) = (from.receiver(), to.sender());
     let passed = || -> Result<()> {
         while let Some(message) = incoming.recv()? {
@@ -61,7 +61,7 @@ fn to_receiver(from: &Channel, to: &Channel, meter: &Meter) -> Result<()> {
     passed().inspect_err(|error| to.abort(&format!("the source's host: {error:#}")))
 }
 
-fn to_sender(from: &Channel, to: &Channel, meter: &Meter) -> Result<()> {
+fn to_sender(from: &MessageChannel, to: &MessageChannel, meter: &Meter) -> Result<()> {
     let (mut incoming, outgoing) = (from.receiver(), to.sender());
     while let Some(message) = incoming.recv().context("the destination's host")? {
         let bytes = message.into_bytes()?;

@@ -18,7 +18,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::SeekFrom;
-use weft_session::{Channel, ChannelSender};
+use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::{Condvar, Mutex};
 
 use crate::messages::{
@@ -82,7 +82,7 @@ struct FileSender<'a> {
 /// # Errors
 /// The copy cannot go on: the channel has failed, or the receiver said so.
 pub fn send(
-    channel: &Channel,
+    channel: &MessageChannel,
     sources: &[Vec<u8>],
     options: &CopyOptions,
     meter: &Meter,
@@ -169,7 +169,7 @@ impl FileSender<'_> {
     }
 
     /// Takes what the receiver says, to the end.
-    fn listen(&self, channel: &Channel) -> Result<()> {
+    fn listen(&self, channel: &MessageChannel) -> Result<()> {
         let mut receiver = channel.receiver();
         while let Some(message) = receiver.recv()? {
             let bytes = message.into_bytes()?;
@@ -258,7 +258,7 @@ impl FileSender<'_> {
             let planned = {
                 let mut planned = None;
                 let state = self.changed.wait_while(self.state.lock(), |state| {
-                    planned = state.plan.next();
+                    planned = state.plan.next_pieces();
                     planned.is_none() && !state.is_over
                 });
                 drop(state);

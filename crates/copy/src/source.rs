@@ -1,7 +1,7 @@
 //! What there is to send: sources as they are named, and all that is in them.
 //!
-//! Invariant: a directory comes before what is in it, and a file before its other names. Links below
-//! a source are listed as links and never followed; a source that is a link is.
+//! Invariant: a directory comes before what is in it, and a file before its other names. Links
+//! below a source are listed as links and never followed; a source that is a link is.
 //!
 //! Order: [`describe`] for how many there are; then [`list`].
 

@@ -1,6 +1,6 @@
 //! Holds a sender to a rate.
 //!
-//! Invariant: over any time no more is let go than the rate allows, and a tenth of a second's worth.
+//! Invariant: over any time no more is let go than the rate allows, and what it allows in 100 ms.
 //!
 //! Order: [`Throttle::wait`] before each message.
 

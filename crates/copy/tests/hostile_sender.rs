@@ -12,14 +12,14 @@ use weft_copy::messages::{
 };
 use weft_copy::meter::{Meter, ShowStyle};
 use weft_copy::receive;
-use weft_session::Channel;
+use weft_session::MessageChannel;
 use weft_testkit::Dir;
 
 /// Two ends that are joined in this process.
-fn joined() -> (Channel, Channel) {
+fn joined() -> (MessageChannel, MessageChannel) {
     let (near_in, far_out) = std::io::pipe().unwrap();
     let (far_in, near_out): (PipeReader, _) = std::io::pipe().unwrap();
-    (Channel::through(near_in, near_out), Channel::through(far_in, far_out))
+    (MessageChannel::through(near_in, near_out), MessageChannel::through(far_in, far_out))
 }
 
 /// What the receiver says to a sender of these messages, each with its payload.

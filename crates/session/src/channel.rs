@@ -12,18 +12,18 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::pipe::PipeLink;
-use crate::udp::{Received, UdpLink};
+use crate::udp::{ReceivedSlot, UdpLink};
 
 /// Bytes that a channel has carried.
 #[derive(Debug, Default)]
-pub struct Traffic {
+pub struct ChannelTraffic {
     /// Sent by this end, in bytes.
     pub sent: AtomicU64,
-    /// Received by this end, in bytes.
+    /// ReceivedSlot by this end, in bytes.
     pub received: AtomicU64,
 }
 
-impl Traffic {
+impl ChannelTraffic {
     pub(crate) fn count_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -34,23 +34,23 @@ impl Traffic {
 }
 
 #[derive(Clone)]
-pub(crate) enum Link {
+pub(crate) enum ChannelLink {
     Udp(Arc<UdpLink>),
     Pipe(Arc<PipeLink>),
 }
 
 /// One end of a channel.
-pub struct Channel {
-    link: Link,
+pub struct MessageChannel {
+    link: ChannelLink,
 }
 
-impl Channel {
+impl MessageChannel {
     pub(crate) fn over_udp(link: Arc<UdpLink>) -> Self {
-        Self { link: Link::Udp(link) }
+        Self { link: ChannelLink::Udp(link) }
     }
 
     pub(crate) fn over_pipe(link: Arc<PipeLink>) -> Self {
-        Self { link: Link::Pipe(link) }
+        Self { link: ChannelLink::Pipe(link) }
     }
 
     /// A channel through two byte streams, one for each direction.
@@ -63,7 +63,7 @@ impl Channel {
 
     /// Whether it goes by UDP; through ssh otherwise.
     pub fn is_udp(&self) -> bool {
-        matches!(self.link, Link::Udp(_))
+        matches!(self.link, ChannelLink::Udp(_))
     }
 
     /// What messages are sent by; clones may be used by any thread.
@@ -77,10 +77,10 @@ impl Channel {
     }
 
     /// What it has carried.
-    pub fn traffic(&self) -> &Traffic {
+    pub fn traffic(&self) -> &ChannelTraffic {
         match &self.link {
-            Link::Udp(link) => &link.traffic,
-            Link::Pipe(link) => &link.traffic,
+            ChannelLink::Udp(link) => &link.traffic,
+            ChannelLink::Pipe(link) => &link.traffic,
         }
     }
 
@@ -91,8 +91,8 @@ impl Channel {
     /// The channel has failed, or the peer took longer.
     pub fn finish(&self, limit: Duration) -> Result<()> {
         match &self.link {
-            Link::Udp(link) => link.finish(limit),
-            Link::Pipe(link) => link.finish(limit),
+            ChannelLink::Udp(link) => link.finish(limit),
+            ChannelLink::Pipe(link) => link.finish(limit),
         }
     }
 
@@ -105,7 +105,7 @@ impl Channel {
 /// Sends messages.
 #[derive(Clone)]
 pub struct ChannelSender {
-    link: Link,
+    link: ChannelLink,
 }
 
 impl ChannelSender {
@@ -116,23 +116,23 @@ impl ChannelSender {
     /// The channel has failed, or the message is too long.
     pub fn send(&self, parts: &[&[u8]]) -> Result<()> {
         match &self.link {
-            Link::Udp(link) => link.send(parts),
-            Link::Pipe(link) => link.send(parts),
+            ChannelLink::Udp(link) => link.send(parts),
+            ChannelLink::Pipe(link) => link.send(parts),
         }
     }
 
     /// Ends the channel at once; all calls fail with `reason` from now on.
     pub fn abort(&self, reason: &str) {
         match &self.link {
-            Link::Udp(link) => link.fail(reason),
-            Link::Pipe(link) => link.fail(reason),
+            ChannelLink::Udp(link) => link.fail(reason),
+            ChannelLink::Pipe(link) => link.fail(reason),
         }
     }
 }
 
 /// Receives messages.
 pub struct ChannelReceiver {
-    link: Link,
+    link: ChannelLink,
 }
 
 impl ChannelReceiver {
@@ -142,14 +142,14 @@ impl ChannelReceiver {
     /// The channel has failed.
     pub fn recv(&mut self) -> Result<Option<Message>> {
         Ok(match &self.link {
-            Link::Udp(link) => link.recv()?.map(|received| Message(Source::Slot(received))),
-            Link::Pipe(link) => link.recv()?.map(|bytes| Message(Source::Owned(bytes))),
+            ChannelLink::Udp(link) => link.recv()?.map(|received| Message(Source::Slot(received))),
+            ChannelLink::Pipe(link) => link.recv()?.map(|bytes| Message(Source::Owned(bytes))),
         })
     }
 }
 
 enum Source {
-    Slot(Received),
+    Slot(ReceivedSlot),
     Owned(Vec<u8>),
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: the key leaves this process through ssh's stdin only; what the far end prints reaches
 //! the terminal without control characters; and it is said when the channel does not go by UDP.
 //!
-//! Order: [`open`]; then [`Session::channel`]; then [`Session::close`].
+//! Order: [`open`]; then [`FarSession::channel`]; then [`FarSession::close`].
 
 use std::io::{BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -15,8 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use weft_os::random;
 
-use crate::channel::Channel;
-use crate::hello::{Answer, Choice, Greeter};
+use crate::channel::MessageChannel;
+use crate::hello::{FarAnswer, Greeter, PathChoice};
 use crate::pipe::PipeLink;
 use crate::push;
 use crate::ssh::{self, SshArgs};
@@ -28,17 +28,17 @@ const UDP_LIMIT: Duration = Duration::from_millis(2400);
 const ADDRESSES_MAX: usize = 3;
 
 /// A far end, and the channel to it.
-pub struct Session {
-    channel: Channel,
+pub struct FarSession {
+    channel: MessageChannel,
     ssh: KilledChild,
     /// ssh's stdin while the channel does not go through it: the far end sees by its end that this
     /// process is gone.
     life_line: Option<ChildStdin>,
 }
 
-impl Session {
+impl FarSession {
     /// The channel.
-    pub fn channel(&self) -> &Channel {
+    pub fn channel(&self) -> &MessageChannel {
         &self.channel
     }
 
@@ -87,7 +87,7 @@ struct FarPort {
 /// # Errors
 /// With one line that says what to do: ssh does not get there, there is no weft, or UDP is blocked
 /// against `--udp-only`.
-pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<Session> {
+pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<FarSession> {
     let greeter = Greeter {
         key: random::random_octets(),
         ports: (!args.ssh_only).then(|| args.ports.clone()),
@@ -100,18 +100,18 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<Session> 
     };
     match udp {
         Some(Ok(link)) => {
-            ssh.stdin.write_all(Choice::Udp.line().as_bytes()).context("writing to ssh")?;
+            ssh.stdin.write_all(PathChoice::Udp.line().as_bytes()).context("writing to ssh")?;
             watch(ssh.stdout, Arc::clone(&link))?;
-            let (channel, life_line) = (Channel::over_udp(link), Some(ssh.stdin));
-            return Ok(Session { channel, ssh: ssh.child, life_line });
+            let (channel, life_line) = (MessageChannel::over_udp(link), Some(ssh.stdin));
+            return Ok(FarSession { channel, ssh: ssh.child, life_line });
         }
         Some(Err(error)) if args.udp_only => return Err(error.context("--udp-only")),
         Some(Err(error)) => tell(&format!("{error:#}; going on through ssh")),
         None => {}
     }
-    ssh.stdin.write_all(Choice::Ssh.line().as_bytes()).context("writing to ssh")?;
+    ssh.stdin.write_all(PathChoice::Ssh.line().as_bytes()).context("writing to ssh")?;
     let link = PipeLink::new(Box::new(ssh.stdout), Box::new(ssh.stdin));
-    Ok(Session { channel: Channel::over_pipe(link), ssh: ssh.child, life_line: None })
+    Ok(FarSession { channel: MessageChannel::over_pipe(link), ssh: ssh.child, life_line: None })
 }
 
 /// Starts the far end; sends it this weft first if it has none.
@@ -121,13 +121,13 @@ fn start(args: &SshArgs, host: &str, greeter: &Greeter) -> Result<(StartedSsh, F
         let mut ssh = spawn(args, host, &args.script(&hash))?;
         // If the far end is gone already, its status says more than this failure.
         let _ = ssh.stdin.write_all(greeter.line().as_bytes());
-        match Answer::read(&mut ssh.stdout)? {
-            Some(Answer::Here { port, address }) => return Ok((ssh, FarPort { port, address })),
-            Some(Answer::Missing { machine }) if !is_last => {
+        match FarAnswer::read(&mut ssh.stdout)? {
+            Some(FarAnswer::Here { port, address }) => return Ok((ssh, FarPort { port, address })),
+            Some(FarAnswer::Missing { machine }) if !is_last => {
                 drop(ssh);
                 push::send(args, host, &hash, &machine)?;
             }
-            Some(Answer::Missing { .. }) => break,
+            Some(FarAnswer::Missing { .. }) => break,
             None => {
                 drop(ssh.stdin);
                 let status = ssh.child.0.wait().context("waiting for ssh")?;
@@ -176,7 +176,7 @@ fn show(mut stderr: ChildStderr) -> Result<()> {
             // C1 controls in UTF-8 are two bytes, of which no terminal of today obeys the second
             // alone; the first is replaced with them.
             let text = String::from_utf8_lossy(&bytes[..count]);
-            let text: String = text.chars().map(|c| printable(c)).collect();
+            let text: String = text.chars().map(printable).collect();
             // Without a stderr nobody reads it.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }

@@ -9,7 +9,7 @@
 //! Invariant: a line that does not parse ends the session, and nothing else is taken from it. What
 //! the login shell of the far end prints before its line is skipped, up to a limit.
 //!
-//! Order: [`Greeter`] by the near end, then [`Answer`] by the far end, then [`Choice`].
+//! Order: [`Greeter`] by the near end, then [`FarAnswer`] by the far end, then [`PathChoice`].
 
 use std::fmt;
 use std::io::{BufRead, Read};
@@ -98,14 +98,14 @@ fn parse_key(text: &str) -> Result<[u8; 32]> {
 
 /// The line of the far end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum FarAnswer {
     /// It listens at this port (0: it does not), and ssh reached it at this address.
     Here { port: u16, address: Option<IpAddr> },
     /// There is no `weft` of this protocol; the machine, as `uname -sm` says.
     Missing { machine: String },
 }
 
-impl Answer {
+impl FarAnswer {
     pub fn line(port: u16, address: Option<IpAddr>) -> String {
         let address = address.map_or_else(|| "-".into(), |address| address.to_string());
         format!("{PROTOCOL} {port} {address}\n")
@@ -143,12 +143,12 @@ impl Answer {
 
 /// What the channel goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum PathChoice {
     Udp,
     Ssh,
 }
 
-impl Choice {
+impl PathChoice {
     pub fn line(self) -> &'static str {
         match self {
             Self::Udp => "udp\n",
@@ -183,10 +183,13 @@ mod tests {
         let greeter = Greeter { key: [0xa5; 32], ports: Some(PortRange(7..=9)) };
         let read = Greeter::read(&mut greeter.line().as_bytes()).unwrap();
         assert_eq!((read.key, read.ports), (greeter.key, greeter.ports));
-        let line = format!("Welcome!\n\n{}", Answer::line(9, "::1".parse().ok()));
-        let read = Answer::read(&mut line.as_bytes()).unwrap();
-        assert_eq!(read, Some(Answer::Here { port: 9, address: "::1".parse().ok() }));
-        assert_eq!(Choice::read(&mut Choice::Udp.line().as_bytes()).unwrap(), Choice::Udp);
+        let line = format!("Welcome!\n\n{}", FarAnswer::line(9, "::1".parse().ok()));
+        let read = FarAnswer::read(&mut line.as_bytes()).unwrap();
+        assert_eq!(read, Some(FarAnswer::Here { port: 9, address: "::1".parse().ok() }));
+        assert_eq!(
+            PathChoice::read(&mut PathChoice::Udp.line().as_bytes()).unwrap(),
+            PathChoice::Udp
+        );
     }
 
     #[test]
@@ -195,10 +198,10 @@ mod tests {
         for line in lines {
             assert!(Greeter::read(&mut line.as_bytes()).is_err(), "{line}");
         }
-        assert!(Answer::read(&mut &b"weft-session 1 x y\n"[..]).is_err());
-        assert_eq!(Answer::read(&mut &b"bash: no\n"[..]).unwrap(), None);
+        assert!(FarAnswer::read(&mut &b"weft-session 1 x y\n"[..]).is_err());
+        assert_eq!(FarAnswer::read(&mut &b"bash: no\n"[..]).unwrap(), None);
         let noise = "x\n".repeat(NOISE_MAX);
-        assert!(Answer::read(&mut noise.as_bytes()).is_err());
+        assert!(FarAnswer::read(&mut noise.as_bytes()).is_err());
         for text in ["", "9-7", "0-7", "x", "70000"] {
             assert!(text.parse::<PortRange>().is_err(), "{text}");
         }

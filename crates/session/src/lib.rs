@@ -15,7 +15,7 @@
 //! message leaves only when the peer has said that it has room ([`window`]).
 //!
 //! Order of calls: [`client::open`] here and [`server::serve`] there; [`ChannelSender::send`] from
-//! any thread, [`ChannelReceiver::recv`] from one; [`Channel::finish`] when all is said.
+//! any thread, [`ChannelReceiver::recv`] from one; [`MessageChannel::finish`] when all is said.
 #![forbid(unsafe_code)]
 
 mod channel;
@@ -29,7 +29,7 @@ mod ssh;
 mod udp;
 pub mod window;
 
-pub use channel::{Channel, ChannelReceiver, ChannelSender, Message, Traffic};
+pub use channel::{ChannelReceiver, ChannelSender, ChannelTraffic, Message, MessageChannel};
 pub use codec::{parse_message, send_message};
 pub use hello::PROTOCOL;
 pub use ssh::{SshArgs, shell_quote};

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use weft_sync::{Condvar, Mutex};
 
 use crate::MESSAGE_MAX;
-use crate::channel::Traffic;
+use crate::channel::ChannelTraffic;
 
 const DATA: u8 = 0;
 const CLOSE: u8 = 1;
@@ -35,7 +35,7 @@ pub(crate) struct PipeLink {
     input: Mutex<Box<dyn Read + Send>>,
     state: Mutex<PipeState>,
     changed: Condvar,
-    pub traffic: Traffic,
+    pub traffic: ChannelTraffic,
 }
 
 impl PipeLink {
@@ -45,7 +45,7 @@ impl PipeLink {
             input: Mutex::new(input),
             state: Mutex::default(),
             changed: Condvar::default(),
-            traffic: Traffic::default(),
+            traffic: ChannelTraffic::default(),
         })
     }
 

@@ -16,8 +16,8 @@ use anyhow::{Context, Result, anyhow};
 use weft_os::random;
 use weft_rdma::Listener;
 
-use crate::channel::Channel;
-use crate::hello::{Answer, Choice, Greeter, PROTOCOL, PortRange};
+use crate::channel::MessageChannel;
+use crate::hello::{FarAnswer, Greeter, PROTOCOL, PathChoice, PortRange};
 use crate::pipe::PipeLink;
 use crate::push;
 use crate::udp::{UdpEnd, UdpLink};
@@ -40,26 +40,26 @@ pub fn describe(hash: bool) -> Result<()> {
 ///
 /// # Errors
 /// The near end is gone, or speaks something else.
-pub fn serve() -> Result<Channel> {
+pub fn serve() -> Result<MessageChannel> {
     let greeter = Greeter::read(&mut std::io::stdin().lock())?;
     let listening = greeter.ports.as_ref().and_then(|ports| listen(greeter.key, ports));
     let mut stdout = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
     let port = listening.as_ref().map_or(0, |(_, listener)| listener.local_addr().port());
-    let line = Answer::line(port, reached_address());
+    let line = FarAnswer::line(port, reached_address());
     stdout.write_all(line.as_bytes()).context("answering the near end")?;
     let accepting =
         listening.map(|(end, listener)| thread::spawn(move || end.accept(listener, ACCEPT_LIMIT)));
-    match Choice::read(&mut std::io::stdin().lock())? {
-        Choice::Udp => {
+    match PathChoice::read(&mut std::io::stdin().lock())? {
+        PathChoice::Udp => {
             let accepting = accepting.context("the near end chose UDP, which is not there")?;
             let accepted = accepting.join().map_err(|_| anyhow!("accepting has failed"))?;
             let link = accepted.context("accepting the near end")?;
             watch_stdin(Arc::clone(&link))?;
-            Ok(Channel::over_udp(link))
+            Ok(MessageChannel::over_udp(link))
         }
-        Choice::Ssh => {
+        PathChoice::Ssh => {
             let link = PipeLink::new(Box::new(std::io::stdin()), Box::new(stdout));
-            Ok(Channel::over_pipe(link))
+            Ok(MessageChannel::over_pipe(link))
         }
     }
 }

@@ -4,7 +4,8 @@
 //! its bytes. One thread takes completions; it copies nothing. Who sends copies into a buffer of
 //! the pool, who receives copies out of the buffer that the message came into, in whatever thread.
 //!
-//! Invariant: a buffer belongs to exactly one of the pool, a posted request, and a [`Received`].
+//! Invariant: a buffer belongs to exactly one of the pool, a posted request, and a
+//! [`ReceivedSlot`].
 //!
 //! Order: [`UdpEnd::new`], which posts receives; [`UdpEnd::connect`] or [`UdpEnd::accept`]; the
 //! calls of the channel; [`UdpLink::finish`] or [`UdpLink::fail`].
@@ -24,7 +25,7 @@ use weft_rdma::{
 use weft_sync::{Condvar, Mutex};
 
 use crate::MESSAGE_MAX;
-use crate::channel::Traffic;
+use crate::channel::ChannelTraffic;
 use crate::window::{RESERVE, ReceiveWindow, SendWindow, WINDOW_FIRST, WINDOW_MAX};
 
 /// Bytes before a message.
@@ -135,7 +136,7 @@ struct LinkState {
 
 /// A connected end.
 pub(crate) struct UdpLink {
-    pub traffic: Traffic,
+    pub traffic: ChannelTraffic,
     domain: ProtectionDomain,
     cq: CompletionQueue,
     qp: QueuePair,
@@ -154,7 +155,7 @@ impl UdpLink {
         let UdpEnd { domain, cq, qp, buffers, .. } = end;
         let (window, unread) = (ReceiveWindow::new(now), VecDeque::new());
         let link = Arc::new(Self {
-            traffic: Traffic::default(),
+            traffic: ChannelTraffic::default(),
             domain,
             cq,
             qp,
@@ -234,12 +235,12 @@ impl UdpLink {
         Ok(self.qp.post(NO_SLOT, Work::send_inline(&bytes))?)
     }
 
-    pub fn recv(self: &Arc<Self>) -> Result<Option<Received>> {
+    pub fn recv(self: &Arc<Self>) -> Result<Option<ReceivedSlot>> {
         let mut receive = self.receive.lock();
         loop {
             if let Some((slot, len)) = receive.unread.pop_front() {
                 let buffer = receive.buffers[slot as usize].clone();
-                return Ok(Some(Received { link: Arc::clone(self), slot, buffer, len }));
+                return Ok(Some(ReceivedSlot { link: Arc::clone(self), slot, buffer, len }));
             }
             if self.state.lock().closed_by_peer {
                 return Ok(None);
@@ -463,14 +464,14 @@ impl UdpLink {
 }
 
 /// A message in the buffer that it came into.
-pub(crate) struct Received {
+pub(crate) struct ReceivedSlot {
     link: Arc<UdpLink>,
     slot: u64,
     buffer: Region,
     len: usize,
 }
 
-impl Received {
+impl ReceivedSlot {
     pub fn read_into(&self, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         out.resize(start + self.len - HEADER, 0);
@@ -478,7 +479,7 @@ impl Received {
     }
 }
 
-impl Drop for Received {
+impl Drop for ReceivedSlot {
     fn drop(&mut self) {
         if let Err(error) = self.link.release(self.slot, &self.buffer) {
             self.link.fail(&format!("{error:#}"));

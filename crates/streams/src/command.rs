@@ -1,7 +1,7 @@
 //! `weft pipe` and `weft forward`: their arguments, and the near end.
 //!
-//! Invariant: stdin, stdout and stderr of `weft pipe` are the command's, except for what weft itself
-//! has to say on stderr, which begins with `weft: `.
+//! Invariant: stdin, stdout and stderr of `weft pipe` are the command's, except for what weft
+//! itself has to say on stderr, which begins with `weft: `.
 //!
 //! Order: [`pipe`] and [`forward`] are all.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueHint};
 use weft_session::SshArgs;
-use weft_session::client::{self, Session};
+use weft_session::client::{self, FarSession};
 
 use crate::forward::{self, ForwardEnd, parse_forward};
 use crate::messages::StreamRequest;
@@ -94,7 +94,7 @@ pub fn forward(args: &ForwardArgs) -> u8 {
     end(run())
 }
 
-fn start(args: &SshArgs, host: &str, request: &StreamRequest) -> Result<Session> {
+fn start(args: &SshArgs, host: &str, request: &StreamRequest) -> Result<FarSession> {
     let session = client::open(args, host, &say)?;
     let sender = session.channel().sender();
     let head = postcard::to_allocvec(request).context("writing the request")?;

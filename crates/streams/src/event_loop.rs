@@ -1,7 +1,7 @@
 //! Moves bytes between descriptors and the channel, in one thread.
 //!
-//! Invariant: no descriptor blocks, and no stream waits for another: a stream is read only while its
-//! peer has room for it, and what has come for it waits within its window.
+//! Invariant: no descriptor blocks, and no stream waits for another: a stream is read only while
+//! its peer has room for it, and what has come for it waits within its window.
 //!
 //! Order: [`EventLoop::new`], [`EventLoop::add`] for streams that are there from the start,
 //! [`EventLoop::run`]. Events of other threads come by [`EventSender`].
@@ -19,7 +19,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
-use weft_session::{Channel, ChannelSender, parse_message, send_message};
+use weft_session::{ChannelSender, MessageChannel, parse_message, send_message};
 use weft_sync::Mutex;
 
 use crate::messages::{DATA_MAX, StreamMessage};
@@ -115,7 +115,7 @@ pub struct StreamFds {
     pub is_socket: bool,
 }
 
-struct ByteStream {
+struct LoopStream {
     fds: StreamFds,
     send: StreamSend,
     receive: StreamReceive,
@@ -135,7 +135,7 @@ pub struct EventLoop {
     epoll: OwnedFd,
     events: EventSender,
     to: ChannelSender,
-    streams: HashMap<u64, ByteStream>,
+    streams: HashMap<u64, LoopStream>,
     budget: u64,
     /// Streams that ended since the owner was told.
     over: usize,
@@ -146,7 +146,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// No descriptor or thread is left.
-    pub fn new(channel: &Channel) -> Result<Self> {
+    pub fn new(channel: &MessageChannel) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(io::Error::from)?;
@@ -201,7 +201,7 @@ impl EventLoop {
     /// The system refuses.
     pub fn add(&mut self, id: u64, fds: Option<StreamFds>) -> Result<()> {
         let is_connecting = fds.is_none();
-        let stream = ByteStream {
+        let stream = LoopStream {
             fds: fds.unwrap_or_default(),
             send: StreamSend::default(),
             receive: StreamReceive::default(),
@@ -370,16 +370,7 @@ impl EventLoop {
             return Ok(());
         }
         if stream.has_end && stream.waiting.is_empty() {
-            if let Some(output) = stream.fds.output.take() {
-                if stream.watches_output {
-                    let _ = epoll::delete(&self.epoll, &output);
-                    stream.watches_output = false;
-                }
-                if stream.fds.is_socket {
-                    // One whose peer is gone already says so by its other direction.
-                    let _ = rustix::net::shutdown(&output, Shutdown::Write);
-                }
-            }
+            end_output(&self.epoll, stream);
         }
         let wants_input = stream.fds.input.is_some() && stream.send.room() > 0;
         let wants_output = stream.fds.output.is_some() && !stream.waiting.is_empty();
@@ -437,9 +428,22 @@ impl EventLoop {
     }
 }
 
-type WatchedFd<'a> = (&'a Option<OwnedFd>, bool, &'a mut bool, u64, epoll::EventFlags);
+/// Ends the direction of a stream that is written, all of which is.
+fn end_output(epoll: &OwnedFd, stream: &mut LoopStream) {
+    let Some(output) = stream.fds.output.take() else { return };
+    if std::mem::take(&mut stream.watches_output) {
+        // It goes now, and takes the watch with it where it has no duplicate.
+        let _ = epoll::delete(epoll, &output);
+    }
+    if stream.fds.is_socket {
+        // One whose peer is gone already says so by its other direction.
+        let _ = rustix::net::shutdown(&output, Shutdown::Write);
+    }
+}
 
-fn watch(epoll: &OwnedFd, (fd, wanted, is_watched, token, flags): WatchedFd<'_>) -> Result<()> {
+type WatchRequest<'a> = (&'a Option<OwnedFd>, bool, &'a mut bool, u64, epoll::EventFlags);
+
+fn watch(epoll: &OwnedFd, (fd, wanted, is_watched, token, flags): WatchRequest<'_>) -> Result<()> {
     let Some(fd) = fd else { return Ok(()) };
     if wanted == *is_watched {
         return Ok(());

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use weft_session::{Channel, parse_message};
+use weft_session::{MessageChannel, parse_message};
 
 use crate::forward::{self, ForwardEnd};
 use crate::messages::StreamRequest;
@@ -20,7 +20,7 @@ const END_LIMIT: Duration = Duration::from_secs(24 * 3600);
 ///
 /// # Errors
 /// The channel has failed, or the request cannot be met; the near end has been told then.
-pub fn serve(channel: &Channel, request: &[u8]) -> Result<()> {
+pub fn serve(channel: &MessageChannel, request: &[u8]) -> Result<()> {
     let (request, _) = parse_message::<StreamRequest>(request)?;
     match request {
         StreamRequest::Pipe { command } => process::serve(channel, &command)?,

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use weft_session::Channel;
+use weft_session::MessageChannel;
 
 use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent, socket_fds};
 use crate::messages::{ForwardSpec, StreamMessage};
@@ -79,7 +79,7 @@ pub enum ForwardEnd {
 /// # Errors
 /// The channel has failed, or an address cannot be listened at.
 pub fn run(
-    channel: &Channel,
+    channel: &MessageChannel,
     end: ForwardEnd,
     forwards: &[ForwardSpec],
     tell: &dyn Fn(&str),

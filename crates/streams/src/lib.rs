@@ -4,8 +4,8 @@
 //! may send on each stream, and when, is decided without I/O ([`window`]). A stream that nobody
 //! reads stops its own sender and no other.
 //!
-//! Invariant: bytes of a stream come out in order, each once; its end comes after its last byte; and
-//! both ends together hold no more of it than its window.
+//! Invariant: bytes of a stream come out in order, each once; its end comes after its last byte;
+//! and both ends together hold no more of it than its window.
 //!
 //! Order of calls: [`command::pipe`] or [`command::forward`] here, [`far::serve`] there.
 #![forbid(unsafe_code)]

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
-use weft_session::Channel;
+use weft_session::MessageChannel;
 
 use crate::event_loop::{EventLoop, LoopEvent, LoopOwner, OwnerEvent, StreamFds};
 use crate::messages::StreamMessage;
@@ -34,7 +34,7 @@ const NOT_EXECUTABLE: u8 = 126;
 ///
 /// # Errors
 /// The channel has failed.
-pub fn serve(channel: &Channel, command: &[Vec<u8>]) -> Result<()> {
+pub fn serve(channel: &MessageChannel, command: &[Vec<u8>]) -> Result<()> {
     let mut streams = EventLoop::new(channel)?;
     let mut child = match spawn(command) {
         Ok(child) => child,
@@ -125,7 +125,7 @@ impl LoopOwner for FarCommand {
 ///
 /// # Errors
 /// The channel has failed.
-pub fn attach(channel: &Channel, tell: &dyn Fn(&str)) -> Result<u8> {
+pub fn attach(channel: &MessageChannel, tell: &dyn Fn(&str)) -> Result<u8> {
     let mut streams = EventLoop::new(channel)?;
     let stdin = pump::from(std::io::stdin()).context("reading stdin")?;
     let (stdout, written) = pump::to(std::io::stdout()).context("writing stdout")?;

@@ -111,8 +111,12 @@ mod tests {
         /// Whatever the order of sending and reading, nobody waits for ever, and no more is held
         /// than the window.
         #[test]
-        fn a_stream_flows_within_its_window(steps in prop::collection::vec((1..9_u64, 1..9_u64), 1..400)) {
-            let (mut send, mut receive, mut budget) = (StreamSend::default(), StreamReceive::default(), BUDGET);
+        fn a_stream_flows_within_its_window(
+            steps in prop::collection::vec((1..9_u64, 1..9_u64), 1..400),
+        ) {
+            let mut send = StreamSend::default();
+            let mut receive = StreamReceive::default();
+            let mut budget = BUDGET;
             let mut held = 0;
             for (sends, reads) in steps {
                 let bytes = send.room().min(sends * 50_000);

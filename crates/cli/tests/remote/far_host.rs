@@ -1,5 +1,5 @@
-//! A far host: an sshd of this user on loopback, at a port that the kernel chooses, with keys of its
-//! own.
+//! A far host: an sshd of this user on loopback, at a port that the kernel chooses, with keys of
+//! its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

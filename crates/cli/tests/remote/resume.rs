@@ -19,9 +19,9 @@ fn kills() -> u64 {
 
 /// Where the record of the file `to` is.
 fn record(host: &FarHost) -> Option<PathBuf> {
-    let entries = fs::read_dir(host.dir.root()).unwrap().flatten().map(|entry| entry.path());
+    let mut entries = fs::read_dir(host.dir.root()).unwrap().flatten().map(|entry| entry.path());
     let is_it = |path: &PathBuf| path.extension().is_some_and(|end| end == "weft-record");
-    entries.filter(|path| is_it(path)).next()
+    entries.find(is_it)
 }
 
 /// Waits until the copy has recorded more than `before`, or has ended.
