@@ -72,7 +72,7 @@ bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 m
 	    --manifest-path interop/quic/Cargo.toml
 	@PATH="$(abspath $(TARGET))/quic/release:$$PATH" $(TARGET)/release/weft bench table wan $(ARGS)
 
-bench-copy: deps release ## weft cp beside scp and rsync across a WAN of 70 ms (ARGS="100 '20ms 1gbit'")
+bench-copy: deps release ## weft cp beside scp and rsync across a WAN of 70 ms (ARGS="100 '20ms'")
 	@WEFT=$(abspath $(TARGET))/release/weft scripts/bench-copy.sh $(ARGS)
 
 bench-quick: deps release ## A look at the papers' figures on this machine (below five minutes)

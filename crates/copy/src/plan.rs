@@ -5,8 +5,8 @@
 //! [`PIECES_MAX`] pieces at most; and memory grows with the ranges that are wanted, not with their
 //! lengths.
 //!
-//! Order: [`SendPlan::want`] and [`SendPlan::forget`] as the receiver speaks; [`SendPlan::next_pieces`]
-//! whenever there is room to send.
+//! Order: [`SendPlan::want`] and [`SendPlan::forget`] as the receiver speaks;
+//! [`SendPlan::next_pieces`] whenever there is room to send.
 
 use std::collections::VecDeque;
 
