@@ -88,7 +88,7 @@ fn what_was_recorded_is_not_sent_again() {
     let Some(host) = FarHost::start("cp-resume") else { return };
     host.dir.write("from", noise(8, SIZE));
     let mut command = host.weft("cp");
-    command.args(["-q", "--limit", "80mbit", "from", &host.far("to")]);
+    command.args(["-q", "--limit", "40mbit", "from", &host.far("to")]);
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     wait_for_progress(&host, &mut child, None);
     children(i32::try_from(child.id()).unwrap()).into_iter().for_each(kill);
@@ -105,10 +105,11 @@ fn a_source_that_has_changed_starts_anew() {
     let Some(host) = FarHost::start("cp-changed") else { return };
     host.dir.write("from", noise(8, SIZE));
     let mut command = host.weft("cp");
-    command.args(["-q", "--limit", "80mbit", "from", &host.far("to")]);
+    command.args(["-q", "--limit", "40mbit", "from", &host.far("to")]);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let other = noise(9, SIZE);
     wait_for_progress(&host, &mut child, None);
-    host.dir.write("from", noise(9, SIZE));
+    host.dir.write("from", other);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
