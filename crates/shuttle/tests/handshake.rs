@@ -103,7 +103,9 @@ fn ends_that_have_closed_at_once_do_not_answer_answers() {
         pair.open();
         pair.tracing = true;
         let now_ns = pair.now_ns;
-        [0, 1].map(|end| pair.connection(end).close(now_ns, 3));
+        for end in [0, 1] {
+            pair.connection(end).close(now_ns, 3);
+        }
         pair.run_for(20 * MS);
         let kept = [0, 1].map(|end| pair.connection(end).time_wait().expect("it has answered"));
         let sent = |from| pair.trace.iter().filter(move |(host, ..)| *host == from);
