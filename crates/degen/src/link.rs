@@ -2,7 +2,8 @@
 //!
 //! A packet passes, in this order: the policer; the queue of the bottleneck, which drops at its
 //! tail or marks; the bottleneck, which takes its time for every byte; loss and outages, so that
-//! what is lost has used its share of the rate; duplication and corruption; delay with its jitter.
+//! what is lost has used its share of the rate; duplication and corruption; the frame that it
+//! travels in with others; delay with its jitter; the moment at which bunches arrive.
 //!
 //! [`Link::handle`] takes a packet. [`Link::poll`] gives back what has arrived by `now`, one
 //! packet a call, in the order of arrival; [`Link::next_due_ns`] says when there will be another.
@@ -12,20 +13,26 @@
 
 mod bottleneck;
 mod flight;
+mod frames;
 mod loss;
 mod random;
 mod schedule;
+mod wander;
 
 use serde::Serialize;
 
 pub use bottleneck::Policer;
+pub use frames::Frames;
 pub use loss::Loss;
 pub use schedule::{Outage, Stepped};
+pub use wander::{Fading, Handover};
 
 use bottleneck::{Bottleneck, Bucket, QueueAdmission};
 use flight::PropagationQueue;
+use frames::FrameGate;
 use loss::LossState;
 use random::Random;
+use wander::{HandoverState, LinkRate};
 use weft_units::{Bitrate, Share};
 
 /// What one direction does to packets.
@@ -54,6 +61,15 @@ pub struct LinkConfig {
     pub mark_above_ns: Option<u64>,
     /// A token bucket before the queue.
     pub policer: Option<Policer>,
+    /// A rate that wanders; it replaces `rate`.
+    pub fading: Option<Fading>,
+    /// Packets that travel together by number.
+    pub frames: Option<Frames>,
+    /// Packets arrive together at every multiple of this time, in nanoseconds, as with a medium
+    /// whose turns come at even intervals (DOCSIS, LTE) or a receiver that sleeps.
+    pub bunch_ns: Option<u64>,
+    /// Another path, with another delay, at even intervals.
+    pub handover: Option<Handover>,
 }
 
 /// A delay that varies evenly between `by_ns` less and `by_ns` more, but is never less than none.
@@ -92,6 +108,10 @@ impl Default for LinkConfig {
             outages: Vec::new(),
             mark_above_ns: None,
             policer: None,
+            fading: None,
+            frames: None,
+            bunch_ns: None,
+            handover: None,
         }
     }
 }
@@ -166,6 +186,9 @@ pub struct Link<P> {
     longer_way: Random,
     copies: Random,
     flips: Random,
+    rate_now: LinkRate,
+    handover: Option<HandoverState>,
+    frames: Option<FrameGate<(LinkDelivery<P>, Fate)>>,
     flight: PropagationQueue<LinkDelivery<P>>,
     in_flight_bytes: u64,
     counters: Counters,
@@ -174,8 +197,13 @@ pub struct Link<P> {
 impl<P: Clone> Link<P> {
     /// A link on which nothing has been sent, at time 0.
     pub fn new(config: LinkConfig, seed: u64) -> Self {
+        let rate = LinkRate::new(config.rate.clone(), config.fading, seed);
+        let handover = |handover| HandoverState::new(handover, Random::new(seed, "handover"));
         Self {
-            bottleneck: Bottleneck::new(config.rate.clone(), config.queue_bytes_max),
+            bottleneck: Bottleneck::new(rate.clone(), config.queue_bytes_max),
+            rate_now: rate,
+            handover: config.handover.map(handover),
+            frames: config.frames.map(FrameGate::new),
             policer: config.policer.map(Bucket::new),
             loss: LossState::new(config.loss.clone(), Random::new(seed, "loss")),
             delays: Random::new(seed, "jitter"),
@@ -211,14 +239,31 @@ impl<P: Clone> Link<P> {
         let marked = markable && self.config.mark_above_ns.is_some_and(|most| waited_ns > most);
         self.counters.marked += u64::from(marked);
         self.counters.corrupted += u64::from(fate.corrupt.is_some());
+        self.in_flight_bytes += u64::from(bytes);
+        let delivery = LinkDelivery { packet, due_ns: at_ns, marked, corrupt: fate.corrupt, bytes };
+        let Some(frames) = &mut self.frames else { return self.release(at_ns, delivery, fate) };
+        if let Some((closed_ns, frame)) = frames.close_by(at_ns.saturating_sub(1)) {
+            self.release_frame(closed_ns, frame);
+        }
+        let full = self.frames.as_mut().and_then(|frames| frames.join(at_ns, (delivery, fate)));
+        self.release_frame(at_ns, full.unwrap_or_default());
+    }
+
+    fn release_frame(&mut self, at_ns: u64, frame: Vec<(LinkDelivery<P>, Fate)>) {
+        for (delivery, fate) in frame {
+            self.release(at_ns, delivery, fate);
+        }
+    }
+
+    /// Sends what left the bottleneck, or its frame, at `at_ns` over the rest of the path.
+    fn release(&mut self, at_ns: u64, delivery: LinkDelivery<P>, fate: Fate) {
         let (due_ns, free) = self.arrival(at_ns, &fate);
-        let delivery = LinkDelivery { packet, due_ns, marked, corrupt: fate.corrupt, bytes };
+        let delivery = LinkDelivery { due_ns, ..delivery };
         if fate.copied {
             self.counters.duplicated += 1;
-            self.in_flight_bytes += u64::from(bytes);
+            self.in_flight_bytes += u64::from(delivery.bytes);
             self.flight.push(due_ns, free, delivery.clone());
         }
-        self.in_flight_bytes += u64::from(bytes);
         self.flight.push(due_ns, free, delivery);
     }
 
@@ -249,6 +294,7 @@ impl<P: Clone> Link<P> {
     /// packets does not bind it.
     fn arrival(&mut self, left_ns: u64, fate: &Fate) -> (u64, bool) {
         let mut due_ns = left_ns + self.config.delay_ns.at(left_ns);
+        due_ns += self.handover.as_mut().map_or(0, |handover| handover.at(left_ns));
         let mut free = false;
         if let Some(jitter) = self.config.jitter {
             due_ns = (due_ns + fate.shift_ns).saturating_sub(jitter.by_ns).max(left_ns);
@@ -256,16 +302,25 @@ impl<P: Clone> Link<P> {
         }
         if let Some(reorder) = self.config.reorder.filter(|_| fate.goes_round) {
             self.counters.reordered += 1;
-            return (due_ns + reorder.by_ns, true);
+            return (self.bunched(due_ns + reorder.by_ns), true);
         }
         if !free {
             due_ns = due_ns.max(self.flight.last_in_order_ns());
         }
-        (due_ns, free)
+        (self.bunched(due_ns), free)
+    }
+
+    /// When what would arrive at `due_ns` does so, with all others of its bunch.
+    fn bunched(&self, due_ns: u64) -> u64 {
+        self.config.bunch_ns.map_or(due_ns, |bunch_ns| due_ns.next_multiple_of(bunch_ns.max(1)))
     }
 
     /// The next packet that has arrived by `now_ns`.
     pub fn poll(&mut self, now_ns: u64) -> Option<LinkDelivery<P>> {
+        let closed = self.frames.as_mut().and_then(|frames| frames.close_by(now_ns));
+        if let Some((closed_ns, frame)) = closed {
+            self.release_frame(closed_ns, frame);
+        }
         let delivery = self.flight.pop(now_ns)?;
         self.counters.delivered += 1;
         self.counters.delivered_bytes += u64::from(delivery.bytes);
@@ -273,14 +328,15 @@ impl<P: Clone> Link<P> {
         Some(delivery)
     }
 
-    /// When the next packet arrives, if one is on its way.
+    /// When to poll next, if a packet is on its way: nothing arrives before.
     pub fn next_due_ns(&self) -> Option<u64> {
-        self.flight.next_due_ns()
+        let closes_ns = self.frames.as_ref().and_then(FrameGate::closes_ns);
+        self.flight.next_due_ns().into_iter().chain(closes_ns).min()
     }
 
     /// How many packets are queued or on their way.
     pub fn in_flight(&self) -> usize {
-        self.flight.len()
+        self.flight.len() + self.frames.as_ref().map_or(0, FrameGate::len)
     }
 
     /// How many bytes are queued or on their way.
@@ -296,7 +352,7 @@ impl<P: Clone> Link<P> {
 
     /// The rate of the bottleneck now.
     pub fn rate(&mut self, now_ns: u64) -> Option<Bitrate> {
-        self.config.rate.at(now_ns)
+        self.rate_now.at(now_ns)
     }
 
     /// What has become of packets so far.

@@ -68,6 +68,11 @@ pub fn is_file(word: &str) -> bool {
     word.ends_with(".toml") || word.contains('/')
 }
 
+/// Whether a profile has this name.
+pub fn is_built_in(word: &str) -> bool {
+    built_in().contains_key(word)
+}
+
 fn built_in() -> Table {
     BUILT_IN.parse().expect("the built-in profiles are tested")
 }

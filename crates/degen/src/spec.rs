@@ -5,12 +5,20 @@
 //! [`SETTINGS`] has the keys. Later words override earlier ones; `outage` and `step` add up. A file
 //! says the same in TOML, so that everything is set by [`PathSpec::set`] alone.
 
+mod values;
+
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::link::{Jitter, LinkConfig, Loss, Outage, Policer, Reorder, Stepped};
+use crate::link::{
+    Fading, Frames, Handover, Jitter, LinkConfig, Loss, Outage, Policer, Reorder, Stepped,
+};
 use crate::profile;
+use values::{
+    pair, parse_fading, parse_frames, parse_gilbert, parse_interval_ns, parse_jitter, parse_outage,
+    parse_queue, parse_step,
+};
 use weft_units::{
     Bitrate, Malformed, Share, number, parse_bytes, parse_time_ns, show_bytes, show_time,
 };
@@ -45,6 +53,10 @@ pub struct Direction {
     steps: Vec<(u64, ScheduleStep)>,
     mark_above_ns: Option<u64>,
     policer: Option<Policer>,
+    fading: Option<Fading>,
+    frames: Option<Frames>,
+    bunch_ns: Option<u64>,
+    handover: Option<Handover>,
 }
 
 /// How long a queue is.
@@ -107,7 +119,7 @@ pub enum SpecError {
 }
 
 /// Every setting: its key, the form of its value, and what it means.
-pub const SETTINGS: [(&str, &str, &str); 17] = [
+pub const SETTINGS: [(&str, &str, &str); 21] = [
     ("rtt", "TIME", "round-trip time without queues, half of it each way"),
     ("delay", "TIME", "delay of one direction"),
     ("rate", "RATE", "rate of the bottleneck, over the bytes of IP packets"),
@@ -127,18 +139,17 @@ pub const SETTINGS: [(&str, &str, &str); 17] = [
     ("step", "AT:KEY=VALUE", "a new rate, loss or delay from then on"),
     ("ecn", "TIME", "a queue longer than this marks packets instead of waiting for its end"),
     ("policer", "RATE:SIZE", "drops what exceeds a token bucket of this rate and size"),
+    ("fading", "LEAST:MOST:EVERY", "a rate that wanders between two others, a step each EVERY"),
+    ("frames", "N:TIME", "packets that arrive N together, or fewer after TIME"),
+    ("bunch", "TIME", "packets that arrive together at every multiple of TIME"),
+    ("handover", "EVERY:TIME", "another path each EVERY, up to TIME longer"),
     ("mtu", "BYTES", "largest IP packet (1500)"),
     ("seed", "N", "what all that is random follows from (1)"),
 ];
 
 const MTU_MIN: u16 = 1280;
 const QUEUE_BYTES_MIN: u64 = 150_000;
-const PAIR: &str = "two values with a colon between them";
 const BURST: &str = "a number of packets, 1 or more";
-const OUTAGE: &str = "AT+FOR or AT+FOR/EVERY with EVERY longer than FOR, such as 2s+500ms/10s";
-const STEP: &str = "AT:KEY=VALUE with rate, loss or delay, such as 10s:rate=100mbit";
-const JITTER: &str = "a time, or a time and `:reorder`";
-const QUEUE: &str = "a size such as 64KiB, or a multiple such as 0.5bdp";
 const BUCKET: &str = "a bucket that holds a packet, 1280 bytes or more";
 const MTU: &str = "a number of bytes from 1280 to 65535";
 const SEED: &str = "a whole number";
@@ -173,7 +184,7 @@ impl PathSpec {
             };
             return self.set(which, key, value);
         }
-        if profile::is_file(word) || !begins_with_digit(word) {
+        if profile::is_file(word) || !begins_with_digit(word) || profile::is_built_in(word) {
             return Ok(profile::apply(self, word)?);
         }
         let lower = word.to_ascii_lowercase();
@@ -243,7 +254,10 @@ impl PathSpec {
                 ScheduleStep::Rate(rate) => Some(*rate),
                 _ => None,
             });
-            let fastest = rates.chain(direction.rate).max()?;
+            let fastest = rates
+                .chain(direction.rate)
+                .chain(direction.fading.map(|fading| fading.most))
+                .max()?;
             Some(fastest.bytes_in(rtt_ns).saturating_add(direction.queue_bytes_max(rtt_ns)))
         };
         [&self.forward, &self.back].into_iter().filter_map(of).max().unwrap_or(0)
@@ -284,6 +298,14 @@ impl Direction {
                 }
                 self.policer = Some(Policer { rate, burst_bytes });
             }
+            "fading" => self.fading = Some(parse_fading(value)?),
+            "frames" => self.frames = Some(parse_frames(value)?),
+            "bunch" => self.bunch_ns = Some(parse_interval_ns(value)?),
+            "handover" => {
+                let (every, by) = pair(value)?;
+                let (every_ns, by_ns) = (parse_interval_ns(every)?, parse_time_ns(by)?);
+                self.handover = Some(Handover { every_ns, by_ns });
+            }
             other => unreachable!("{other} is in SETTINGS"),
         }
         Ok(())
@@ -294,7 +316,8 @@ impl Direction {
             ScheduleStep::Rate(rate) => Some(*rate),
             _ => None,
         });
-        let bdp_bytes = self.rate.or(first_step).map_or(0, |rate| rate.bytes_in(rtt_ns));
+        let fading = self.fading.map(|fading| fading.mean());
+        let bdp_bytes = fading.or(self.rate).or(first_step).map_or(0, |rate| rate.bytes_in(rtt_ns));
         match self.queue {
             QueueSpec::Usual => bdp_bytes.max(QUEUE_BYTES_MIN),
             QueueSpec::Bdp(times) => (bdp_bytes as f64 * times) as u64,
@@ -318,6 +341,10 @@ impl Direction {
             outages: self.outages.clone(),
             mark_above_ns: self.mark_above_ns,
             policer: self.policer,
+            fading: self.fading,
+            frames: self.frames,
+            bunch_ns: self.bunch_ns,
+            handover: self.handover,
             ..LinkConfig::default()
         };
         config.rate = self.stepped(self.rate, |step| match step {
@@ -360,7 +387,10 @@ impl fmt::Display for PathSpec {
 impl Direction {
     /// What it does beside delaying.
     fn describe(&self, rtt_ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(rate) = self.rate {
+        if let Some(Fading { least, most, .. }) = self.fading {
+            let queue = show_bytes(self.queue_bytes_max(rtt_ns));
+            write!(f, ", {least} to {most}, queue {queue}")?;
+        } else if let Some(rate) = self.rate {
             let queue = show_bytes(self.queue_bytes_max(rtt_ns));
             write!(f, ", {rate}, queue {queue}")?;
         }
@@ -377,6 +407,9 @@ impl Direction {
             (!self.steps.is_empty(), "steps"),
             (self.mark_above_ns.is_some(), "ECN"),
             (self.policer.is_some(), "a policer"),
+            (self.frames.is_some(), "frames"),
+            (self.bunch_ns.is_some(), "bunches"),
+            (self.handover.is_some(), "handovers"),
         ];
         rest.iter().filter(|(is_on, _)| *is_on).try_for_each(|(_, name)| write!(f, ", {name}"))
     }
@@ -389,72 +422,6 @@ fn begins_with_digit(text: &str) -> bool {
 
 fn names() -> String {
     SETTINGS.map(|(name, ..)| name).join(", ")
-}
-
-fn pair(value: &str) -> Result<(&str, &str), Malformed> {
-    value.split_once(':').ok_or_else(|| Malformed::new(value, PAIR))
-}
-
-fn parse_queue(value: &str) -> Result<QueueSpec, Malformed> {
-    if let Some(times) = value.strip_suffix("bdp") {
-        return number(times).map(QueueSpec::Bdp).ok_or_else(|| Malformed::new(value, QUEUE));
-    }
-    if value.ends_with(|c: char| c.is_ascii_digit()) {
-        // netem's limit is in packets: a number alone would be taken for that.
-        return Err(Malformed::new(value, QUEUE));
-    }
-    parse_bytes(value).map(QueueSpec::Bytes).map_err(|_| Malformed::new(value, QUEUE))
-}
-
-fn parse_gilbert(value: &str) -> Result<Loss, Malformed> {
-    let shares: Vec<&str> = value.split(':').collect();
-    let at = |index: usize, usual: f64| match shares.get(index) {
-        Some(text) => text.parse(),
-        None => Ok(Share::new(usual)),
-    };
-    if !(2..=4).contains(&shares.len()) {
-        return Err(Malformed::new(value, PAIR));
-    }
-    Ok(Loss::Gilbert {
-        to_bad: at(0, 0.0)?,
-        to_good: at(1, 0.0)?,
-        bad: at(2, 1.0)?,
-        good: at(3, 0.0)?,
-    })
-}
-
-fn parse_jitter(value: &str) -> Result<Jitter, Malformed> {
-    let (by, reorders) = match value.split_once(':') {
-        Some((by, "reorder")) => (by, true),
-        Some(_) => return Err(Malformed::new(value, JITTER)),
-        None => (value, false),
-    };
-    Ok(Jitter { by_ns: parse_time_ns(by)?, reorders })
-}
-
-fn parse_outage(value: &str) -> Result<Outage, Malformed> {
-    let (at, rest) = value.split_once('+').ok_or_else(|| Malformed::new(value, OUTAGE))?;
-    let (lasts, every) = match rest.split_once('/') {
-        Some((lasts, every)) => (lasts, Some(parse_time_ns(every)?)),
-        None => (rest, None),
-    };
-    let outage =
-        Outage { at_ns: parse_time_ns(at)?, for_ns: parse_time_ns(lasts)?, every_ns: every };
-    if every.is_some_and(|every_ns| every_ns <= outage.for_ns) {
-        return Err(Malformed::new(value, OUTAGE));
-    }
-    Ok(outage)
-}
-
-fn parse_step(value: &str) -> Result<(u64, ScheduleStep), Malformed> {
-    let (at, change) = value.split_once(':').ok_or_else(|| Malformed::new(value, STEP))?;
-    let step = match change.split_once('=') {
-        Some(("rate", rate)) => ScheduleStep::Rate(rate.parse()?),
-        Some(("loss", loss)) => ScheduleStep::Loss(loss.parse()?),
-        Some(("delay", delay)) => ScheduleStep::DelayNs(parse_time_ns(delay)?),
-        _ => return Err(Malformed::new(value, STEP)),
-    };
-    Ok((parse_time_ns(at)?, step))
 }
 
 #[cfg(test)]
@@ -504,6 +471,7 @@ mod tests {
         let words = "rtt=10ms delay=6ms rate=1mbit queue=2bdp loss=1% burst=4 duplicate=1% \
             gilbert=1%:20%:90%:1% jitter=1ms:reorder reorder=1%:2ms corrupt=1% ecn=5ms \
             outage=1s+100ms/5s step=2s:loss=5% step=1s:delay=9ms policer=2mbit:16KiB \
+            fading=1mbit:2mbit:20ms frames=32:4ms bunch=8ms handover=15s:9ms \
             mtu=9000 seed=7";
         let path = path(words);
         assert!(SETTINGS.iter().all(|(key, ..)| words.contains(&format!("{key}="))));
@@ -528,6 +496,11 @@ mod tests {
             "outage=1s",
             "step=1s:queue=1B",
             "jitter=1ms:x",
+            "fading=2mbit:1mbit:20ms",
+            "fading=1mbit:2mbit:0ms",
+            "frames=0:1ms",
+            "bunch=0ms",
+            "handover=0s:1ms",
             "9%%",
         ] {
             refused(word);

@@ -51,6 +51,10 @@ fn word() -> impl Strategy<Value = String> {
         "step=5ms:loss=50%",
         "ecn=200us",
         "policer=20mbit:10kB",
+        "fading=5mbit:80mbit:1ms",
+        "frames=8:2ms",
+        "bunch=3ms",
+        "handover=5ms:2ms",
     ];
     prop::sample::select(settings.map(str::to_owned).to_vec())
 }

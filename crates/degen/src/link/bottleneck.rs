@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
-use super::schedule::Stepped;
+use super::wander::LinkRate;
 use weft_units::Bitrate;
 
 /// A token bucket that drops what comes faster than its rate.
@@ -32,7 +32,7 @@ pub enum QueueAdmission {
 /// is only a list of departures, and a packet in service counts until its last bit has left.
 #[derive(Debug)]
 pub struct Bottleneck {
-    rate: Stepped<Option<Bitrate>>,
+    rate: LinkRate,
     queue_bytes_max: u64,
     /// When the last bit of all that is queued will have left. In picoseconds, because a byte at
     /// 400 Gbit/s takes 20 of them.
@@ -45,7 +45,7 @@ const PS_PER_NS: u64 = 1000;
 const PS_PER_SEC: u128 = 1_000_000_000_000;
 
 impl Bottleneck {
-    pub fn new(rate: Stepped<Option<Bitrate>>, queue_bytes_max: u64) -> Self {
+    pub fn new(rate: LinkRate, queue_bytes_max: u64) -> Self {
         Self { rate, queue_bytes_max, free_at_ps: 0, waiting: VecDeque::new(), backlog_bytes: 0 }
     }
 
@@ -133,10 +133,15 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::schedule::Stepped;
+
+    fn stepped(rate: Stepped<Option<Bitrate>>, queue_bytes_max: u64) -> Bottleneck {
+        Bottleneck::new(LinkRate::new(rate, None, 0), queue_bytes_max)
+    }
 
     fn bottleneck(mbit: u64, queue_bytes_max: u64) -> Bottleneck {
         let rate = Bitrate::new(mbit * 1_000_000);
-        Bottleneck::new(Stepped::constant(Some(rate)), queue_bytes_max)
+        stepped(Stepped::constant(Some(rate)), queue_bytes_max)
     }
 
     #[test]
@@ -156,7 +161,7 @@ mod tests {
     #[test]
     fn fractions_of_nanoseconds_are_not_lost() {
         let rate = Bitrate::new(400_000_000_000);
-        let mut bottleneck = Bottleneck::new(Stepped::constant(Some(rate)), u64::MAX);
+        let mut bottleneck = stepped(Stepped::constant(Some(rate)), u64::MAX);
         let mut last_ns = 0;
         for _ in 0..1000 {
             let QueueAdmission::Leaves { at_ns, .. } = bottleneck.admit(0, 1) else { panic!() };
@@ -169,7 +174,7 @@ mod tests {
     fn a_packet_spans_changes_of_the_rate() {
         let mbit = |mbit: u64| Some(Bitrate::new(mbit * 1_000_000));
         let rate = Stepped::new(mbit(12), vec![(500_000, mbit(6)), (1_000_000, mbit(3))]);
-        let mut bottleneck = Bottleneck::new(rate, u64::MAX);
+        let mut bottleneck = stepped(rate, u64::MAX);
         // Half of the packet in the first half of a millisecond, a quarter in the second.
         let expected = QueueAdmission::Leaves { at_ns: 2_000_000, waited_ns: 0 };
         assert_eq!(bottleneck.admit(0, 1500), expected);
