@@ -24,6 +24,8 @@ pub enum PacketBody {
         runs: u64,
         /// Nanoseconds from the arrival of the newest packet to this acknowledgement.
         delay_ns: u64,
+        /// When the newest packet arrived, by the receiver's clock.
+        arrived_ns: u64,
         /// Packets that came with a mark of congestion, since the beginning.
         marked: u64,
     },

@@ -82,6 +82,17 @@ struct PacketRun {
     count: u64,
 }
 
+/// What an acknowledgement tells beside the packets that it covers.
+#[derive(Clone, Copy, Debug)]
+struct AckNotes {
+    /// From the arrival of the newest packet to the acknowledgement, in nanoseconds.
+    delay_ns: u64,
+    /// When that packet arrived.
+    arrived_ns: u64,
+    /// Packets marked since the beginning.
+    marked: u64,
+}
+
 /// A sender, a receiver, and what the receiver has seen.
 pub struct ReferenceFlow {
     sender: ReferenceSender,
@@ -105,10 +116,10 @@ impl ReferenceFlow {
         }
     }
 
-    fn learn(&mut self, now_ns: u64, runs: u64, delay_ns: u64, marked: u64) {
+    fn learn(&mut self, now_ns: u64, runs: u64, notes: AckNotes) {
         let news = runs.saturating_sub(self.learnt) as usize;
         self.learnt = self.learnt.max(runs);
-        self.sender.handle_ack(now_ns, self.log.drain(..news), delay_ns, marked);
+        self.sender.handle_ack(now_ns, self.log.drain(..news), notes);
     }
 }
 
@@ -119,8 +130,8 @@ impl SimFlow for ReferenceFlow {
                 let interval_ns = self.sender.ack_interval_ns();
                 self.receiver.handle_data(now_ns, number, marked, interval_ns, &mut self.log);
             }
-            PacketBody::Ack { runs, delay_ns, marked } => {
-                self.learn(now_ns, runs, delay_ns, marked)
+            PacketBody::Ack { runs, delay_ns, arrived_ns, marked } => {
+                self.learn(now_ns, runs, AckNotes { delay_ns, arrived_ns, marked });
             }
             PacketBody::Datagram(_) => {}
         }

@@ -49,6 +49,9 @@ pub struct OutcomeTable {
     /// Cells are divided by those of the run that has these values and otherwise the same.
     #[serde(default)]
     pub per: RunValues,
+    /// A cell says of each metric the least, the median and the most of all its runs.
+    #[serde(default)]
+    pub spread: bool,
 }
 
 /// What outcomes are to reach.
@@ -204,6 +207,7 @@ mod tests {
             rows: vec!["rate".into()],
             columns: vec!["loss".into()],
             per: RunValues::new(),
+            spread: false,
         };
         let text = table.markdown(&outcomes());
         let lines: Vec<&str> = text.lines().collect();
@@ -212,6 +216,21 @@ mod tests {
         assert!(plain[4].starts_with("|1mbit|1.000,"), "{text}");
         assert_eq!(lines[4].matches("(somebody 800 k)").count(), 2, "{text}");
         assert_eq!((lines.len(), lines[5].matches('(').count()), (6, 0), "{text}");
+    }
+
+    #[test]
+    fn a_cell_says_how_far_its_runs_are_apart() {
+        let table = OutcomeTable {
+            title: String::new(),
+            cells: vec!["part".into()],
+            rows: Vec::new(),
+            columns: vec!["loss".into()],
+            per: RunValues::new(),
+            spread: true,
+        };
+        let text = table.markdown(&outcomes());
+        let cell = text.lines().last().unwrap().replace(' ', "");
+        assert!(cell.contains("1.000/1.000/1.000"), "{text}");
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub struct LinkOutcome {
     pub queue_p99_ns: u64,
     /// What its queue dropped, as a part of the product of its first rate and round trip.
     pub dropped_bdp: f64,
+    /// What the queue dropped and the policer took after the warm-up, of packets offered then.
+    pub overrun: f64,
     /// What became of packets.
     pub counters: Counters,
 }
@@ -149,13 +151,18 @@ pub fn simulate(
 ) -> Result<RunOutcome, UnknownController> {
     let mut network = build(run)?;
     let mut meter = NetworkMeter::new(run.links.len(), run.flows.len(), run.duration_ns);
-    let mut before = vec![Counts::default(); run.flows.len()];
+    let mut before = Before {
+        flows: vec![Counts::default(); run.flows.len()],
+        links: vec![Counters::default(); run.links.len()],
+    };
     let ticks = run.duration_ns / TICK_NS;
     for tick in 1..=ticks {
         network.run_until(tick * TICK_NS);
         meter.tick(&mut network, tick * TICK_NS > run.warmup_ns);
         if tick == run.warmup_ns / TICK_NS {
-            before = counts(&network, run.flows.len());
+            before.flows = counts(&network, run.flows.len());
+            let counters = |link| network.link(forward(link)).counters();
+            before.links = (0..run.links.len()).map(counters).collect();
         }
         if tick.is_multiple_of(PROGRESS_TICKS) {
             progress(tick as f64 / ticks as f64);
@@ -232,22 +239,29 @@ struct Counts {
     streams: Vec<u64>,
 }
 
+/// What had happened when the warm-up ended.
+struct Before {
+    flows: Vec<Counts>,
+    links: Vec<Counters>,
+}
+
 fn counts(network: &Network, flows: usize) -> Vec<Counts> {
     let of = |flow: &dyn SimFlow| Counts { tally: flow.tally(), streams: flow.streams() };
     (0..flows).map(|flow| of(network.flow(flow))).collect()
 }
 
-fn conclude(run: &SimRun, network: &Network, meter: NetworkMeter, before: &[Counts]) -> RunOutcome {
+fn conclude(run: &SimRun, network: &Network, meter: NetworkMeter, before: &Before) -> RunOutcome {
     let counted_ns = run.duration_ns - run.warmup_ns;
     let after = counts(network, run.flows.len());
     let flows: Vec<FlowOutcome> = run
         .flows
         .iter()
-        .zip(before.iter().zip(&after))
+        .zip(before.flows.iter().zip(&after))
         .map(|(flow, (before, after))| flow_outcome(run, flow, before, after))
         .collect();
-    let links: Vec<LinkOutcome> =
-        (0..run.links.len()).map(|link| link_outcome(run, link, network, &meter)).collect();
+    let links: Vec<LinkOutcome> = (0..run.links.len())
+        .map(|link| link_outcome(run, link, network, &meter, &before.links))
+        .collect();
     RunOutcome {
         name: run.name.clone(),
         values: run.values.clone(),
@@ -307,11 +321,17 @@ fn ideal_ns(run: &SimRun, flow: &RunFlow) -> Option<f64> {
     Some(octets * 8e9 / ceiling_bps as f64 + rtt_ns as f64)
 }
 
-fn link_outcome(run: &SimRun, link: usize, network: &Network, meter: &NetworkMeter) -> LinkOutcome {
+fn link_outcome(
+    run: &SimRun,
+    link: usize,
+    network: &Network,
+    meter: &NetworkMeter,
+    before: &[Counters],
+) -> LinkOutcome {
     let (queue_mean_ns, queue_p99_ns) = meter.queue_ns(link);
     let config = &run.links[link].configs[0];
     let counters = network.link(forward(link)).counters();
-    let rate = config.rate.clone().at(0);
+    let rate = config.fading.map(|fading| fading.mean()).or(config.rate.clone().at(0));
     let bdp_octets = rate.map_or(0, |rate| rate.bytes_in(run.links[link].rtt_ns));
     let packet = counters.offered_bytes as f64 / counters.offered.max(1) as f64;
     LinkOutcome {
@@ -320,15 +340,24 @@ fn link_outcome(run: &SimRun, link: usize, network: &Network, meter: &NetworkMet
         ceiling_bps: ceiling_bps(config, 0),
         queue_mean_ns,
         queue_p99_ns,
+        overrun: overrun(&before[link], &counters),
         dropped_bdp: counters.dropped_queue as f64 * packet / bdp_octets.max(1) as f64,
         counters,
     }
 }
 
+/// What the queue dropped and the policer took between two readings, of what was offered.
+fn overrun(before: &Counters, after: &Counters) -> f64 {
+    let dropped = |counters: &Counters| counters.dropped_queue + counters.dropped_policer;
+    let offered = after.offered - before.offered;
+    (dropped(after) - dropped(before)) as f64 / offered.max(1) as f64
+}
+
 /// What of a link's rate is not lost at random, and not policed.
 fn ceiling_bps(config: &LinkConfig, at_ns: u64) -> Option<u64> {
     let policed = config.policer.map(|policer| policer.rate);
-    let rate = config.rate.clone().at(at_ns).into_iter().chain(policed).min()?;
+    let fading = config.fading.map(|fading| fading.mean());
+    let rate = fading.or(config.rate.clone().at(at_ns)).into_iter().chain(policed).min()?;
     let lost = match config.loss.clone().at(at_ns) {
         Loss::None => 0.0,
         Loss::Independent(share) => share.probability(),

@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Their names and texts, in the order in which they are listed.
-pub const SCENARIOS: [(&str, &str); 36] = [
+pub const SCENARIOS: [(&str, &str); 39] = [
     ("loss", include_str!("../scenarios/loss.toml")),
     ("long-fat", include_str!("../scenarios/long-fat.toml")),
     ("high-loss", include_str!("../scenarios/high-loss.toml")),
@@ -37,6 +37,9 @@ pub const SCENARIOS: [(&str, &str); 36] = [
     ("rate-step", include_str!("../scenarios/rate-step.toml")),
     ("satellite", include_str!("../scenarios/satellite.toml")),
     ("thin-back", include_str!("../scenarios/thin-back.toml")),
+    ("real-paths", include_str!("../scenarios/real-paths.toml")),
+    ("matrix", include_str!("../scenarios/matrix.toml")),
+    ("matrix-fast", include_str!("../scenarios/matrix-fast.toml")),
     ("datagrams", include_str!("../scenarios/datagrams.toml")),
 ];
 

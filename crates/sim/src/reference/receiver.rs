@@ -67,8 +67,8 @@ impl Receiver {
         self.ack_due_ns = NEVER_NS;
         self.open_end = None;
         self.acks_sent += 1;
-        let delay_ns = now_ns - self.newest_ns;
-        Some(PacketBody::Ack { runs: self.runs, delay_ns, marked: self.marked })
+        let (runs, marked, arrived_ns) = (self.runs, self.marked, self.newest_ns);
+        Some(PacketBody::Ack { runs, delay_ns: now_ns - arrived_ns, arrived_ns, marked })
     }
 
     pub fn next_due_ns(&self) -> u64 {

@@ -5,7 +5,7 @@ use weft_shuttle::cc::{
 };
 
 use super::scoreboard::{PacketBurst, Scoreboard};
-use super::{PacketRun, Shape};
+use super::{AckNotes, PacketRun, Shape};
 use crate::agenda::NEVER_NS;
 use crate::flow::{FlowTally, Standing};
 
@@ -205,8 +205,7 @@ impl ReferenceSender {
         &mut self,
         now_ns: u64,
         runs: impl Iterator<Item = PacketRun>,
-        delay_ns: u64,
-        marked: u64,
+        notes: AckNotes,
     ) {
         let mut totals = AckTotals::default();
         for run in runs {
@@ -219,11 +218,11 @@ impl ReferenceSender {
         self.delivered_octets += octets;
         self.delivered_ns = now_ns;
         self.timeouts = 0;
-        let rtt = self.measure_rtt(now_ns, delay_ns, &totals);
+        let rtt = self.measure_rtt(now_ns, notes.delay_ns, &totals);
         self.tell_spurious(now_ns, &totals);
         totals.lost = self.find_losses(now_ns);
-        self.tell_marks(now_ns, marked, &totals);
-        self.tell_acked(now_ns, rtt, &totals);
+        self.tell_marks(now_ns, notes.marked, &totals);
+        self.tell_acked(now_ns, rtt, notes.arrived_ns, &totals);
         let memory_ns = MEMORY_RTTS * self.rtt.map_or(UNKNOWN_RTT_NS, |rtt| rtt.smoothed_ns);
         self.board.forget(now_ns.saturating_sub(memory_ns));
         self.arm_probe(now_ns);
@@ -327,7 +326,7 @@ impl ReferenceSender {
         }
     }
 
-    fn tell_acked(&mut self, now_ns: u64, rtt: Option<Rtt>, totals: &AckTotals) {
+    fn tell_acked(&mut self, now_ns: u64, rtt: Option<Rtt>, arrived_ns: u64, totals: &AckTotals) {
         let Some(newest) = totals.newest else { return };
         let packets = totals.acked + totals.spurious;
         self.controller.on_acked(&Acked {
@@ -338,7 +337,7 @@ impl ReferenceSender {
             lost_octets: self.octets(totals.lost),
             sent_ns: newest.sent_ns,
             rtt,
-            one_way_ns: rtt.map_or(0, |rtt| rtt.latest_ns as i64),
+            one_way_ns: arrived_ns as i64 - newest.sent_ns as i64,
             rate: rtt.and_then(|rtt| self.rate_sample(now_ns, &newest, rtt)),
             delivered_octets: self.delivered_octets,
             in_flight_octets: self.octets(self.in_flight),

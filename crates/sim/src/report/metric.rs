@@ -31,7 +31,7 @@ struct Selection<'a> {
 }
 
 /// Every metric; `docs/simulator.md` says what they are.
-const KINDS: [MetricKind; 24] = [
+const KINDS: [MetricKind; 25] = [
     kind("payload", MetricUnit::BitsPerSecond, |s| Some(s.payload())),
     kind("share", MetricUnit::Part, |s| Some(s.outcome.total.share_of_ceiling)),
     kind("part", MetricUnit::Part, |s| s.part()),
@@ -41,6 +41,7 @@ const KINDS: [MetricKind; 24] = [
     kind("queue99", MetricUnit::Nanoseconds, |s| s.most(|link| link.queue_p99_ns as f64)),
     kind("dropped", MetricUnit::Part, |s| s.most(|link| link.dropped_bdp)),
     kind("policed", MetricUnit::Part, |s| s.most(policed)),
+    kind("overrun", MetricUnit::Part, |s| s.most(|link| link.overrun)),
     kind("t50", MetricUnit::Nanoseconds, |s| s.outcome.total.t50_ns.map(|ns| ns as f64)),
     kind("t90", MetricUnit::Nanoseconds, |s| s.outcome.total.t90_ns.map(|ns| ns as f64)),
     kind("t90rtt", MetricUnit::Part, |s| s.round_trips(s.outcome.total.t90_ns)),

@@ -18,6 +18,9 @@ pub fn markdown(table: &OutcomeTable, outcomes: &[RunOutcome]) -> String {
                 place(outcome, &table.rows) == *row && place(outcome, &table.columns) == *column
             };
             let here = outcomes.iter().filter(is_here);
+            if table.spread {
+                return spread(table, &here.collect::<Vec<_>>(), outcomes);
+            }
             here.map(|outcome| cell(table, outcome, outcomes)).collect::<Vec<_>>().join("; ")
         });
         std::iter::once(title(row)).chain(cells).collect()
@@ -55,6 +58,19 @@ fn cell(table: &OutcomeTable, outcome: &RunOutcome, outcomes: &[RunOutcome]) -> 
         value.map_or("-".into(), |value| metric.show(value)) + &beside
     });
     values.collect::<Vec<_>>().join(", ")
+}
+
+/// The least, the median and the most of each metric, of the runs of a cell.
+fn spread(table: &OutcomeTable, here: &[&RunOutcome], outcomes: &[RunOutcome]) -> String {
+    let metrics = table.cells.iter().filter_map(|name| Metric::parse(name));
+    let cells = metrics.map(|metric| {
+        let of = |outcome: &&RunOutcome| relative(&metric, outcome, &table.per, outcomes);
+        let mut values: Vec<f64> = here.iter().filter_map(of).collect();
+        values.sort_by(f64::total_cmp);
+        let Some(last) = values.len().checked_sub(1) else { return "-".into() };
+        [0, last / 2, last].map(|place| metric.show(values[place])).join(" / ")
+    });
+    cells.collect::<Vec<String>>().join(", ")
 }
 
 fn beside(figure: &PublishedFigure, metric: &Metric) -> String {
