@@ -22,17 +22,17 @@ mod wander;
 use serde::Serialize;
 
 pub use bottleneck::Policer;
-pub use frames::Frames;
+pub use frames::FrameAggregation;
 pub use loss::Loss;
 pub use schedule::{Outage, Stepped};
-pub use wander::{Fading, Handover};
+pub use wander::{Fading, PathHandover};
 
 use bottleneck::{Bottleneck, Bucket, QueueAdmission};
 use flight::PropagationQueue;
 use frames::FrameGate;
 use loss::LossState;
 use random::Random;
-use wander::{HandoverState, LinkRate};
+use wander::{LinkRate, PathHandoverState};
 use weft_units::{Bitrate, Share};
 
 /// What one direction does to packets.
@@ -64,12 +64,12 @@ pub struct LinkConfig {
     /// A rate that wanders; it replaces `rate`.
     pub fading: Option<Fading>,
     /// Packets that travel together by number.
-    pub frames: Option<Frames>,
+    pub frames: Option<FrameAggregation>,
     /// Packets arrive together at every multiple of this time, in nanoseconds, as with a medium
     /// whose turns come at even intervals (DOCSIS, LTE) or a receiver that sleeps.
     pub bunch_ns: Option<u64>,
     /// Another path, with another delay, at even intervals.
-    pub handover: Option<Handover>,
+    pub handover: Option<PathHandover>,
 }
 
 /// A delay that varies evenly between `by_ns` less and `by_ns` more, but is never less than none.
@@ -187,7 +187,7 @@ pub struct Link<P> {
     copies: Random,
     flips: Random,
     rate_now: LinkRate,
-    handover: Option<HandoverState>,
+    handover: Option<PathHandoverState>,
     frames: Option<FrameGate<(LinkDelivery<P>, Fate)>>,
     flight: PropagationQueue<LinkDelivery<P>>,
     in_flight_bytes: u64,
@@ -198,7 +198,7 @@ impl<P: Clone> Link<P> {
     /// A link on which nothing has been sent, at time 0.
     pub fn new(config: LinkConfig, seed: u64) -> Self {
         let rate = LinkRate::new(config.rate.clone(), config.fading, seed);
-        let handover = |handover| HandoverState::new(handover, Random::new(seed, "handover"));
+        let handover = |handover| PathHandoverState::new(handover, Random::new(seed, "handover"));
         Self {
             bottleneck: Bottleneck::new(rate.clone(), config.queue_bytes_max),
             rate_now: rate,

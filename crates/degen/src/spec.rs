@@ -12,7 +12,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::link::{
-    Fading, Frames, Handover, Jitter, LinkConfig, Loss, Outage, Policer, Reorder, Stepped,
+    Fading, FrameAggregation, Jitter, LinkConfig, Loss, Outage, PathHandover, Policer, Reorder,
+    Stepped,
 };
 use crate::profile;
 use values::{
@@ -54,9 +55,9 @@ pub struct Direction {
     mark_above_ns: Option<u64>,
     policer: Option<Policer>,
     fading: Option<Fading>,
-    frames: Option<Frames>,
+    frames: Option<FrameAggregation>,
     bunch_ns: Option<u64>,
-    handover: Option<Handover>,
+    handover: Option<PathHandover>,
 }
 
 /// How long a queue is.
@@ -304,7 +305,7 @@ impl Direction {
             "handover" => {
                 let (every, by) = pair(value)?;
                 let (every_ns, by_ns) = (parse_interval_ns(every)?, parse_time_ns(by)?);
-                self.handover = Some(Handover { every_ns, by_ns });
+                self.handover = Some(PathHandover { every_ns, by_ns });
             }
             other => unreachable!("{other} is in SETTINGS"),
         }

@@ -6,9 +6,9 @@
 
 use serde::Serialize;
 
-/// Frames of several packets, as in Wi-Fi (A-MPDU) and by the adapters that coalesce interrupts.
+/// Frames of several packets, as in Wi-Fi (A-MPDU) and by adapters that coalesce interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Frames {
+pub struct FrameAggregation {
     /// Packets of a full frame.
     pub packets: u32,
     /// How long the first packet of a frame waits for others, in nanoseconds.
@@ -18,14 +18,14 @@ pub struct Frames {
 /// A frame that takes packets.
 #[derive(Debug)]
 pub struct FrameGate<T> {
-    frames: Frames,
+    frames: FrameAggregation,
     closes_ns: u64,
     items: Vec<T>,
 }
 
 impl<T> FrameGate<T> {
     /// A gate with nothing in it.
-    pub fn new(frames: Frames) -> Self {
+    pub fn new(frames: FrameAggregation) -> Self {
         Self { frames, closes_ns: 0, items: Vec::new() }
     }
 
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_frame_closes_full_or_late() {
-        let mut gate = FrameGate::new(Frames { packets: 3, wait_ns: 10 });
+        let mut gate = FrameGate::new(FrameAggregation { packets: 3, wait_ns: 10 });
         assert_eq!((gate.join(5, 'a'), gate.join(6, 'b')), (None, None));
         assert_eq!(gate.join(7, 'c'), Some(vec!['a', 'b', 'c']));
         assert_eq!(gate.closes_ns(), None);

@@ -37,7 +37,7 @@ impl Fading {
 
 /// A path that changes: its delay is drawn anew each interval, evenly distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Handover {
+pub struct PathHandover {
     /// Time between two changes, in nanoseconds.
     pub every_ns: u64,
     /// The most that is added to the delay, in nanoseconds.
@@ -111,16 +111,16 @@ fn part(random: &mut Random) -> f64 {
 
 /// A path that changes, at work.
 #[derive(Clone, Debug)]
-pub struct HandoverState {
-    handover: Handover,
+pub struct PathHandoverState {
+    handover: PathHandover,
     random: Random,
     by_ns: u64,
     next_ns: u64,
 }
 
-impl HandoverState {
+impl PathHandoverState {
     /// The first path is drawn too.
-    pub fn new(handover: Handover, mut random: Random) -> Self {
+    pub fn new(handover: PathHandover, mut random: Random) -> Self {
         let by_ns = random.below(handover.by_ns + 1);
         Self { handover, random, by_ns, next_ns: handover.every_ns }
     }
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_path_changes_when_it_should_and_evenly() {
-        let handover = Handover { every_ns: 15 * SEC_NS, by_ns: 1000 };
-        let mut state = HandoverState::new(handover, Random::new(3, "handover"));
+        let handover = PathHandover { every_ns: 15 * SEC_NS, by_ns: 1000 };
+        let mut state = PathHandoverState::new(handover, Random::new(3, "handover"));
         let mut delays = Vec::new();
         for number in 0..10_000 {
             let at_ns = number * 15 * SEC_NS;

@@ -3,7 +3,7 @@
 //! Each function reads one value whole or says what its form is.
 
 use super::{QueueSpec, ScheduleStep};
-use crate::link::{Fading, Frames, Jitter, Loss, Outage};
+use crate::link::{Fading, FrameAggregation, Jitter, Loss, Outage};
 use weft_units::{Bitrate, Malformed, Share, number, parse_bytes, parse_time_ns};
 
 const PAIR: &str = "two values with a colon between them";
@@ -65,11 +65,11 @@ pub(super) fn parse_fading(value: &str) -> Result<Fading, Malformed> {
     if fading.least > fading.most { Err(wrong()) } else { Ok(fading) }
 }
 
-pub(super) fn parse_frames(value: &str) -> Result<Frames, Malformed> {
+pub(super) fn parse_frames(value: &str) -> Result<FrameAggregation, Malformed> {
     let (packets, wait) = pair(value)?;
     let packets = packets.parse().ok().filter(|packets| *packets >= 1);
     let packets = packets.ok_or_else(|| Malformed::new(value, FRAMES))?;
-    Ok(Frames { packets, wait_ns: parse_time_ns(wait)? })
+    Ok(FrameAggregation { packets, wait_ns: parse_time_ns(wait)? })
 }
 
 pub(super) fn parse_interval_ns(value: &str) -> Result<u64, Malformed> {
