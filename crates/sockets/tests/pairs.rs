@@ -47,5 +47,8 @@ fn a_connection_outlives_the_execution_of_another_program() {
 #[test]
 fn processes_that_accept_at_once_have_each_its_own() {
     let (count, said) = pairs("many");
-    assert_eq!(count, 2 * 204, "{said}");
+    // Once eight in a row have lived for moments the next ones go by TCP.
+    assert!(count >= 2 * 8 && count.is_multiple_of(2), "{said}");
+    let ends = said.matches(": connected to ").count() + said.matches(": accepted ").count();
+    assert_eq!(ends, 2 * 204, "{said}");
 }

@@ -109,8 +109,8 @@ impl Program {
     /// tests this way has weft-sockets as a dependency for its tests, so that cargo builds it.
     pub fn with_sockets(mut self) -> Self {
         self.sockets = true;
-        // A machine that is busy with other tests answers late.
-        self.env("WEFT_SOCKETS_PATIENCE_MS", "5000")
+        // A machine that is busy with other tests answers late, and loopback is near.
+        self.env("WEFT_SOCKETS_PATIENCE_MS", "5000").env("WEFT_SOCKETS_RULES", "use sdp * * *:*")
     }
 
     /// The same, started by another program: `line` comes before everything else.
