@@ -3,7 +3,7 @@
 //! Invariant: stdin, stdout and stderr of `weft pipe` are the command's, except for what weft
 //! itself has to say on stderr, which begins with `weft: `.
 //!
-//! Order: [`pipe`] and [`forward`] are all.
+//! Order: [`pipe()`] and [`forward()`] are all.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -19,6 +19,8 @@ use crate::forward::{self, ForwardEnd, parse_forward};
 use crate::messages::StreamRequest;
 use crate::process;
 
+/// How a forward is written.
+const FORWARD: &str = "[ADDR:]PORT:HOST:PORT";
 /// Status of a failure of weft itself and not of the command.
 const OUR_FAILURE: u8 = 125;
 /// How long the far end may take to hear the last word.
@@ -51,11 +53,11 @@ pub struct PipeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = FORWARD_SECTIONS)]
 pub struct ForwardArgs {
-    /// Take connections here, and go on from there: [ADDR:]PORT:HOST:PORT
-    #[arg(short = 'L', value_name = "FORWARD", required_unless_present = "remote")]
+    /// Take connections here, and go on from there
+    #[arg(short = 'L', value_name = FORWARD, required_unless_present = "remote")]
     pub local: Vec<String>,
-    /// Take connections there, and go on from here: [ADDR:]PORT:HOST:PORT
-    #[arg(short = 'R', value_name = "FORWARD")]
+    /// Take connections there, and go on from here
+    #[arg(short = 'R', value_name = FORWARD)]
     pub remote: Vec<String>,
     /// How the far end is reached
     #[command(flatten)]
