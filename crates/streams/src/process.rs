@@ -44,6 +44,9 @@ pub fn serve(channel: &MessageChannel, command: &[Vec<u8>]) -> Result<()> {
             streams.say(&StreamMessage::Problem { why, is_fatal: false })?;
             let is_missing = error.kind() == io::ErrorKind::NotFound;
             let status = if is_missing { NOT_FOUND } else { NOT_EXECUTABLE };
+            for id in [STDOUT, STDERR] {
+                streams.say(&StreamMessage::End { id })?;
+            }
             return streams.say(&StreamMessage::Exit { status });
         }
     };
@@ -162,13 +165,6 @@ impl LoopOwner for NearCommand<'_> {
             OwnerEvent::PeerDone => bail!("the far end has ended before the command did"),
             _ => bail!("the far end says something that no command needs"),
         }
-        let is_out = || {
-            // Of a command that could not be started nothing will come.
-            [STDOUT, STDERR].iter().all(|id| !streams.has(*id))
-        };
-        let is_over = self
-            .status
-            .is_some_and(|status| is_out() || matches!(status, NOT_FOUND | NOT_EXECUTABLE));
-        Ok(!is_over)
+        Ok(self.status.is_none() || streams.has(STDOUT) || streams.has(STDERR))
     }
 }

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Output, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use weft_testkit::{free_port, listens_to_tcp, text};
 
@@ -38,6 +39,20 @@ fn bytes_go_both_ways_and_the_status_is_the_commands() {
     assert!(text(&missing.stderr).contains("nonesuch: No such file"), "{}", text(&missing.stderr));
 }
 
+/// A shell ends so where it finds no command, with what others have written before.
+#[test]
+fn a_status_of_127_does_not_cut_the_output_off() {
+    let Some(host) = FarHost::start("pipe-127") else { return };
+    // More than the pipes on the way hold, and less than that and a window.
+    let mut weft = host.weft("pipe");
+    weft.args(["far", "--", "sh", "-c", "head -c 800000 /dev/zero; exit 127"]);
+    let child = weft.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    // Whoever reads late finds all of it. Here it is late enough for the status to be there first.
+    thread::park_timeout(Duration::from_secs(1));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(127), 800_000));
+}
+
 #[test]
 fn a_command_that_stops_reading_or_a_reader_that_stops_ends_it() {
     let Some(host) = FarHost::start("pipe-ends") else { return };
@@ -60,7 +75,7 @@ impl Forwarding {
         let mut weft = host.weft("forward");
         let child = weft.args(options).arg("far").stderr(Stdio::null()).spawn().unwrap();
         while !listens_to_tcp(port) {
-            thread::park_timeout(std::time::Duration::from_millis(10));
+            thread::park_timeout(Duration::from_millis(10));
         }
         Self(child)
     }
