@@ -22,6 +22,15 @@ fn config() -> ShuttleConfig {
     ShuttleConfig { ord: 16, ..ShuttleConfig::default() }
 }
 
+/// Two that are connected, under this protection, whose datagrams are kept from now on.
+fn traced(protection: u8) -> Pair {
+    let config = ShuttleConfig { protection, ..config() };
+    let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
+    pair.open();
+    pair.tracing = true;
+    pair
+}
+
 /// The kinds of datagrams sent so far, in order, as sender and letter.
 fn kinds(pair: &Pair) -> Vec<(usize, char)> {
     let kind = |octets: &[u8]| match Packet::parse(octets).unwrap() {
@@ -62,10 +71,7 @@ fn two_packets_go_before_data_and_two_end_it() {
 #[test]
 fn what_is_kept_of_a_connection_answers_a_close_that_comes_again() {
     for protection in [protection::NONE, protection::CRC32C, protection::AES128GCM] {
-        let mut pair =
-            Pair::new(seed(), &ShuttleConfig { protection, ..config() }, &Link::default(), 1);
-        pair.open();
-        pair.tracing = true;
+        let mut pair = traced(protection);
         let now_ns = pair.now_ns;
         assert_eq!(pair.connection(1).time_wait(), None);
         pair.connection(0).close(now_ns, 3);
@@ -98,10 +104,7 @@ fn what_is_kept_of_a_connection_answers_a_close_that_comes_again() {
 #[test]
 fn ends_that_have_closed_at_once_do_not_answer_answers() {
     for protection in [protection::NONE, protection::CRC32C, protection::AES128GCM] {
-        let mut pair =
-            Pair::new(seed(), &ShuttleConfig { protection, ..config() }, &Link::default(), 1);
-        pair.open();
-        pair.tracing = true;
+        let mut pair = traced(protection);
         let now_ns = pair.now_ns;
         for end in [0, 1] {
             pair.connection(end).close(now_ns, 3);
