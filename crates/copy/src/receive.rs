@@ -12,6 +12,8 @@
 //!
 //! Order: [`receive`] is all.
 
+mod late;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -25,6 +27,7 @@ use rustix::io::Errno;
 use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::Mutex;
 
+use self::late::LateEntries;
 use crate::destination::{DestinationTree, EntryPlace, modified};
 use crate::messages::{
     CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, OPEN_FILES_MAX, OPEN_LARGE_MAX,
@@ -39,9 +42,6 @@ use crate::work_queue::WorkQueue;
 const WORKERS_MAX: usize = 4;
 /// Messages that wait for a worker, at most.
 const QUEUE_MAX: usize = 64;
-/// Directories and links whose making or attributes wait for the end, at most.
-const LATE_MAX: usize = 8 << 20;
-
 /// A file that was wanted.
 struct WantedFile {
     number: u64,
@@ -111,14 +111,6 @@ struct FileReceiver<'a> {
     /// Why the copy cannot go on.
     fatal: Mutex<Option<String>>,
     to: ChannelSender,
-}
-
-/// What waits until all files are there.
-#[derive(Default)]
-struct LateEntries {
-    directories: Vec<(RelPath, ListedEntry)>,
-    hardlinks: Vec<(RelPath, RelPath)>,
-    listed: u64,
 }
 
 /// Receives into `destination` what the far end sends.
@@ -265,7 +257,7 @@ impl FileReceiver<'_> {
                 Ok(())
             }
         };
-        ensure!(late.directories.len() + late.hardlinks.len() <= LATE_MAX, "too many entries");
+        ensure!(!late.are_too_many(), "the far end lists more links and directories than it may");
         match outcome {
             Err(error) => self.problem(&path, &error),
             Ok(()) => Ok(()),
@@ -559,45 +551,6 @@ impl FileReceiver<'_> {
         self.files.lock().remove(file.number);
         let closed = self.close(file.number, file.size, &file.path, FileOutcome::Complete);
         closed.map_err(io::Error::other)
-    }
-
-    /// Makes what waited for the files, and all of it durable.
-    fn finish(&self, late: LateEntries) -> Result<()> {
-        for (path, to) in &late.hardlinks {
-            if let Err(error) = self.make_hardlink(path, to) {
-                self.problem(path, &error)?;
-            }
-        }
-        // What is in a directory changes its time, so the inner ones come first.
-        for (path, entry) in late.directories.iter().rev() {
-            let set = || match self.tree.directory(path)? {
-                Some(dir) => self.tree.set_attributes(dir.as_fd(), entry),
-                None => Ok(()),
-            };
-            if let Err(error) = set() {
-                self.problem(path, &error)?;
-            }
-        }
-        if let Some(root) = self.tree.root().filter(|_| !self.options.dry_run) {
-            rustix::fs::syncfs(root).map_err(io::Error::from).context("flushing the disk")?;
-        }
-        Ok(())
-    }
-
-    fn make_hardlink(&self, path: &RelPath, to: &RelPath) -> io::Result<()> {
-        let (Some(place), Some(to)) = (self.tree.place(path)?, self.tree.place(to)?) else {
-            return Ok(());
-        };
-        let there = place.stat()?;
-        let target =
-            to.stat()?.ok_or_else(|| io::Error::other("the file it links to is missing"))?;
-        if FileType::from_raw_mode(target.st_mode) != FileType::RegularFile {
-            return Err(io::Error::other("what it links to is no file"));
-        }
-        if there.is_some_and(|it| (it.st_dev, it.st_ino) == (target.st_dev, target.st_ino)) {
-            return Ok(());
-        }
-        place.make_hardlink(&to)
     }
 
     /// Records what has arrived of the files that are not whole.

@@ -1,0 +1,77 @@
+//! What waits until all files are there: hard links, and the attributes of directories, whose times
+//! each new file would change.
+//!
+//! Invariant: a link leads to a regular file of the destination.
+//!
+//! Order: [`LateEntries`] is filled while entries are listed; [`FileReceiver::finish`] once nothing
+//! else writes.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result};
+use rustix::fs::FileType;
+
+use super::FileReceiver;
+use crate::messages::ListedEntry;
+use crate::rel_path::RelPath;
+
+/// Directories and links whose making or attributes wait for the end, at most.
+const LATE_MAX: usize = 8 << 20;
+
+/// What waits until all files are there.
+#[derive(Default)]
+pub(super) struct LateEntries {
+    pub directories: Vec<(RelPath, ListedEntry)>,
+    pub hardlinks: Vec<(RelPath, RelPath)>,
+    /// Entries of all kinds that were listed.
+    pub listed: u64,
+}
+
+impl LateEntries {
+    /// Whether more wait than memory is meant for.
+    pub fn are_too_many(&self) -> bool {
+        self.directories.len() + self.hardlinks.len() > LATE_MAX
+    }
+}
+
+impl FileReceiver<'_> {
+    /// Makes what waited for the files, and all of it durable.
+    pub(super) fn finish(&self, late: LateEntries) -> Result<()> {
+        for (path, to) in &late.hardlinks {
+            if let Err(error) = self.make_hardlink(path, to) {
+                self.problem(path, &error)?;
+            }
+        }
+        // What is in a directory changes its time, so the inner ones come first.
+        for (path, entry) in late.directories.iter().rev() {
+            let set = || match self.tree.directory(path)? {
+                Some(dir) => self.tree.set_attributes(dir.as_fd(), entry),
+                None => Ok(()),
+            };
+            if let Err(error) = set() {
+                self.problem(path, &error)?;
+            }
+        }
+        if let Some(root) = self.tree.root().filter(|_| !self.options.dry_run) {
+            rustix::fs::syncfs(root).map_err(io::Error::from).context("flushing the disk")?;
+        }
+        Ok(())
+    }
+
+    fn make_hardlink(&self, path: &RelPath, to: &RelPath) -> io::Result<()> {
+        let (Some(place), Some(to)) = (self.tree.place(path)?, self.tree.place(to)?) else {
+            return Ok(());
+        };
+        let there = place.stat()?;
+        let target =
+            to.stat()?.ok_or_else(|| io::Error::other("the file it links to is missing"))?;
+        if FileType::from_raw_mode(target.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("what it links to is no file"));
+        }
+        if there.is_some_and(|it| (it.st_dev, it.st_ino) == (target.st_dev, target.st_ino)) {
+            return Ok(());
+        }
+        place.make_hardlink(&to)
+    }
+}
