@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, ValueHint};
@@ -25,9 +24,6 @@ const SOME_FAILED: u8 = 1;
 const ENDED_EARLY: u8 = 2;
 /// Status of a command that cannot mean anything.
 const USAGE: u8 = 125;
-
-/// How long the far end may take to hear the last word.
-const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// First byte of the first message of a channel that a copy goes over.
 pub const SERVICE: u8 = b'C';
@@ -142,12 +138,12 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
             let request = CopyRequest::Receive { destination, options: options.clone() };
             let session = start(host, &request)?;
             send::send(session.channel(), sources, &options, meter).context(host.clone())?;
-            session.close(END_LIMIT)
+            session.close()
         }
         CopyRoute::Down { groups, destination } => groups.iter().try_for_each(|(host, sources)| {
             let session = start(host, &ask_for(sources))?;
             receive::receive(session.channel(), destination, &options, meter)?;
-            session.close(END_LIMIT)
+            session.close()
         }),
         CopyRoute::Across { groups, host, destination } => {
             groups.iter().try_for_each(|(from, sources)| {
@@ -156,8 +152,8 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
                 let receiver = start(host, &request)?;
                 let sender = start(from, &ask_for(sources))?;
                 relay::relay(sender.channel(), receiver.channel(), meter)?;
-                sender.close(END_LIMIT)?;
-                receiver.close(END_LIMIT)
+                sender.close()?;
+                receiver.close()
             })
         }
     }
@@ -165,9 +161,7 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
 
 fn start(args: &CpArgs, host: &str, request: &CopyRequest, meter: &Meter) -> Result<FarSession> {
     let session = client::open(&args.ssh, host, &|what| meter.note(what))?;
-    let head = postcard::to_allocvec(request).context("writing a request")?;
-    let len = u32::try_from(head.len())?.to_le_bytes();
-    session.channel().sender().send(&[&[SERVICE], &len, &head])?;
+    session.ask(SERVICE, request)?;
     Ok(session)
 }
 

@@ -4,17 +4,12 @@
 //!
 //! Order: [`serve`] with the request.
 
-use std::time::Duration;
-
 use anyhow::Result;
-use weft_session::MessageChannel;
+use weft_session::{END_LIMIT, MessageChannel};
 
 use crate::messages::{CopyRequest, parse_message};
 use crate::meter::{Meter, ShowStyle};
 use crate::{receive, send};
-
-/// How long the near end may take to hear the last word.
-const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// Copies as `request`, a message, says.
 ///

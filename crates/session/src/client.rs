@@ -13,9 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 use weft_os::random;
 
+use crate::END_LIMIT;
 use crate::channel::MessageChannel;
+use crate::codec::send_after;
 use crate::hello::{FarAnswer, Greeter, PathChoice};
 use crate::pipe::PipeLink;
 use crate::push;
@@ -42,12 +45,20 @@ impl FarSession {
         &self.channel
     }
 
-    /// Waits until both ends have said all, for `limit` at most, and ends ssh.
+    /// Sends the first message, which asks the far end for `service`; `request` says for what.
+    ///
+    /// # Errors
+    /// The channel has failed.
+    pub fn ask<T: Serialize>(&self, service: u8, request: &T) -> Result<()> {
+        send_after(&self.channel.sender(), &[service], request, &[])
+    }
+
+    /// Waits until both ends have said all, for [`END_LIMIT`] at most, and ends ssh.
     ///
     /// # Errors
     /// The channel has failed, or the peer took longer.
-    pub fn close(mut self, limit: Duration) -> Result<()> {
-        let outcome = self.channel.finish(limit);
+    pub fn close(mut self) -> Result<()> {
+        let outcome = self.channel.finish(END_LIMIT);
         self.life_line = None;
         outcome
     }

@@ -9,17 +9,26 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{ChannelSender, MESSAGE_MAX};
+use crate::ChannelSender;
 
 /// Sends `head`, and `payload` behind it.
 ///
 /// # Errors
 /// The channel has failed.
 pub fn send_message<T: Serialize>(to: &ChannelSender, head: &T, payload: &[u8]) -> Result<()> {
+    send_after(to, &[], head, payload)
+}
+
+/// The same behind some bytes.
+pub(crate) fn send_after<T: Serialize>(
+    to: &ChannelSender,
+    prefix: &[u8],
+    head: &T,
+    payload: &[u8],
+) -> Result<()> {
     let head = postcard::to_allocvec(head).context("writing a message")?;
-    ensure!(head.len() + payload.len() + 4 <= MESSAGE_MAX, "a message is too long");
     let len = u32::try_from(head.len())?.to_le_bytes();
-    to.send(&[&len, &head, payload])
+    to.send(&[prefix, &len, &head, payload])
 }
 
 /// A message as it came: its head, and what follows it.

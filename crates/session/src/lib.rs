@@ -18,6 +18,8 @@
 //! any thread, [`ChannelReceiver::recv`] from one; [`MessageChannel::finish`] when all is said.
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 mod channel;
 pub mod client;
 mod codec;
@@ -33,6 +35,9 @@ pub use channel::{ChannelReceiver, ChannelSender, ChannelTraffic, Message, Messa
 pub use codec::{parse_message, send_message};
 pub use hello::PROTOCOL;
 pub use ssh::{SshArgs, shell_quote};
+
+/// How long a peer may take to hear the last word.
+pub const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// Bytes of a message, at most.
 pub const MESSAGE_MAX: usize = 264 * 1024;

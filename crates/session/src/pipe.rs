@@ -10,6 +10,7 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -21,8 +22,6 @@ use crate::channel::ChannelTraffic;
 const DATA: u8 = 0;
 const CLOSE: u8 = 1;
 const HEADER: usize = 8;
-/// How often it is looked whether somebody else has read the end.
-const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct PipeState {
@@ -71,11 +70,14 @@ impl PipeLink {
     }
 
     pub fn recv(&self) -> Result<Option<Vec<u8>>> {
+        let mut input = self.input.lock();
+        // Whoever had the input before may have read the end.
         if self.state.lock().is_closed_by_peer {
             return Ok(None);
         }
         self.check()?;
-        let frame = self.read_frame().inspect_err(|error| self.fail(&format!("{error:#}")))?;
+        let frame =
+            read_frame(&mut *input).inspect_err(|error| self.fail(&format!("{error:#}")))?;
         match &frame {
             Some(bytes) => self.traffic.count_received(bytes.len()),
             None => {
@@ -86,41 +88,19 @@ impl PipeLink {
         Ok(frame)
     }
 
-    fn read_frame(&self) -> Result<Option<Vec<u8>>> {
-        let mut input = self.input.lock();
-        let mut header = [0; HEADER];
-        input.read_exact(&mut header).context("the far end is gone: reading from ssh")?;
-        let [kind, 0, 0, 0, length @ ..] = header else {
-            bail!("what came through ssh is no message");
-        };
-        let len = u32::from_le_bytes(length) as usize;
-        ensure!(len <= MESSAGE_MAX, "a message of {len} bytes came through ssh");
-        let mut bytes = vec![0; len];
-        input.read_exact(&mut bytes).context("the far end is gone: reading from ssh")?;
-        match kind {
-            DATA => Ok(Some(bytes)),
-            CLOSE => Ok(None),
-            _ => bail!("a message of unknown kind came through ssh"),
-        }
-    }
-
-    /// Says that nothing follows, and reads until the peer says so too.
-    pub fn finish(&self, _limit: Duration) -> Result<()> {
+    /// Says that nothing follows, and drops what comes until the peer says so too, for `limit` at
+    /// most. Reading may take longer, so another thread does it.
+    pub fn finish(self: &Arc<Self>, limit: Duration) -> Result<()> {
         self.write_frame(CLOSE, &[], 0)?;
-        loop {
-            if self.state.lock().is_closed_by_peer {
-                return Ok(());
-            }
-            // Somebody else may be reading: then the end shows in the state.
-            let is_free = self.input.try_lock().is_some();
-            if !is_free {
-                let is_open =
-                    |state: &mut PipeState| !state.is_closed_by_peer && state.failure.is_none();
-                drop(self.changed.wait_timeout_while(self.state.lock(), LOOK, is_open));
-                self.check()?;
-            } else if self.recv()?.is_none() {
-                return Ok(());
-            }
+        let link = Arc::clone(self);
+        let drain = move || while matches!(link.recv(), Ok(Some(_))) {};
+        thread::Builder::new().name("weft-drain".into()).spawn(drain).context("a thread")?;
+        let is_open = |state: &mut PipeState| !state.is_closed_by_peer && state.failure.is_none();
+        let state = self.changed.wait_timeout_while(self.state.lock(), limit, is_open);
+        match (state.is_closed_by_peer, &state.failure) {
+            (true, _) => Ok(()),
+            (false, Some(reason)) => bail!("{reason}"),
+            (false, None) => bail!("the far end did not finish in time"),
         }
     }
 
@@ -134,6 +114,23 @@ impl PipeLink {
             Some(reason) => Err(anyhow!("{reason}")),
             None => Ok(()),
         }
+    }
+}
+
+fn read_frame(input: &mut dyn Read) -> Result<Option<Vec<u8>>> {
+    let mut header = [0; HEADER];
+    input.read_exact(&mut header).context("the far end is gone: reading from ssh")?;
+    let [kind, 0, 0, 0, length @ ..] = header else {
+        bail!("what came through ssh is no message");
+    };
+    let len = u32::from_le_bytes(length) as usize;
+    ensure!(len <= MESSAGE_MAX, "a message of {len} bytes came through ssh");
+    let mut bytes = vec![0; len];
+    input.read_exact(&mut bytes).context("the far end is gone: reading from ssh")?;
+    match kind {
+        DATA => Ok(Some(bytes)),
+        CLOSE => Ok(None),
+        _ => bail!("a message of unknown kind came through ssh"),
     }
 }
 
@@ -155,6 +152,15 @@ mod tests {
         assert!(far.recv().unwrap().is_none());
         far.finish(Duration::from_secs(5)).unwrap();
         ending.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_peer_that_does_not_end_is_given_up() {
+        let ((read, _write), (_back_read, back_write)) =
+            (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        let link = PipeLink::new(Box::new(read), Box::new(back_write));
+        let error = link.finish(Duration::from_millis(1)).unwrap_err();
+        assert!(error.to_string().contains("in time"), "{error}");
     }
 
     #[test]

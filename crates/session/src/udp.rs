@@ -109,7 +109,6 @@ impl UdpEnd {
     }
 }
 
-#[derive(Default)]
 struct SendSide {
     window: SendWindow,
     buffers: Vec<Region>,
@@ -159,7 +158,12 @@ impl UdpLink {
             domain,
             cq,
             qp,
-            send: Mutex::default(),
+            send: Mutex::new(SendSide {
+                window: SendWindow::new(WINDOW_FIRST, WINDOW_MAX),
+                buffers: Vec::new(),
+                free: Vec::new(),
+                open: 0,
+            }),
             may_send: Condvar::default(),
             receive: Mutex::new(ReceiveSide { window, buffers, unread }),
             may_receive: Condvar::default(),
@@ -212,12 +216,12 @@ impl UdpLink {
         let mut send = self.send.lock();
         let is_starved = loop {
             self.check()?;
-            if let Some(is_starved) = send.window.take() {
-                break is_starved;
+            if send.window.room() > 0 {
+                break send.window.sent(1);
             }
             send = self
                 .may_send
-                .wait_timeout_while(send, PULSE, |send| !send.window.has_room() && self.is_sound());
+                .wait_timeout_while(send, PULSE, |send| send.window.room() == 0 && self.is_sound());
         };
         send.open += 1;
         if let Some(number) = send.free.pop() {

@@ -1,11 +1,11 @@
-//! How many messages may be on their way: one side of a direction each, without I/O.
+//! How much may be on its way: one side of a direction each, without I/O.
 //!
-//! The receiver grants messages, not bytes: each takes one of its buffers, whatever its length.
-//! It begins with few and adds more when the sender says that it had to wait, unless messages pile
-//! up unread, which more buffers would not help, or there are [`PATHS_FULL`] times as many as the
-//! path carries at the rate at which messages come: a sender that is faster than the path always
-//! has to wait. The factor leaves room for what is sent again, since messages arrive in order. So
-//! memory follows the path, and a long one is filled after a few round trips.
+//! The receiver of a channel grants messages, not bytes: each takes one of its buffers, whatever its
+//! length. It begins with few and adds more when the sender says that it had to wait, unless
+//! messages pile up unread, which more buffers would not help, or there are four times as many as
+//! the path carries at the rate at which messages come: a sender that is faster than the path
+//! always has to wait. The factor leaves room for what is sent again, since messages arrive in
+//! order. So memory follows the path, and a long one is filled after a few round trips.
 //!
 //! Invariant: granted and unread messages never exceed the receiver's buffers.
 //!
@@ -32,42 +32,39 @@ const MEASURED: Duration = Duration::from_millis(20);
 /// Buffers that are added at once, at most: making them takes time, in which nothing is read.
 const STEP_MAX: u64 = 128;
 
-/// The sender's side.
+/// The sender's side of a window of messages, or of bytes.
 #[derive(Debug)]
 pub struct SendWindow {
     sent: u64,
     limit: u64,
+    most: u64,
     is_starved: bool,
 }
 
-impl Default for SendWindow {
-    fn default() -> Self {
-        Self { sent: 0, limit: WINDOW_FIRST, is_starved: false }
-    }
-}
-
 impl SendWindow {
-    /// Takes the right to send one message; `None` if there is none now. Otherwise whether the
-    /// peer is to be told that this side had to wait.
-    pub fn take(&mut self) -> Option<bool> {
-        if self.sent >= self.limit {
-            self.is_starved = true;
-            return None;
-        }
-        self.sent += 1;
-        Some(std::mem::take(&mut self.is_starved))
+    /// A window of `first` to begin with, and of `most` at most, whatever the peer grants.
+    pub fn new(first: u64, most: u64) -> Self {
+        Self { sent: 0, limit: first, most, is_starved: false }
     }
 
-    /// Whether a message may be sent now.
-    pub fn has_room(&self) -> bool {
-        self.sent < self.limit
+    /// How much may be sent now. If nothing, this side is held to be waiting.
+    pub fn room(&mut self) -> u64 {
+        let room = self.limit - self.sent;
+        self.is_starved |= room == 0;
+        room
     }
 
-    /// The peer grants messages up to the number `limit` from the start. One that is lower than
-    /// before, or absurd, changes nothing beyond [`WINDOW_MAX`].
+    /// So much was sent, no more than there was room for. Whether this side had to wait before, of
+    /// which the peer is to be told.
+    pub fn sent(&mut self, count: u64) -> bool {
+        self.sent += count.min(self.limit - self.sent);
+        std::mem::take(&mut self.is_starved)
+    }
+
+    /// The peer takes what is sent up to `limit` from the start. A limit that is lower than before
+    /// changes nothing, nor does one that is absurd beyond the most.
     pub fn grant(&mut self, limit: u64) {
-        let most = self.sent.saturating_add(WINDOW_MAX);
-        self.limit = self.limit.max(limit.min(most));
+        self.limit = self.limit.max(limit.min(self.sent.saturating_add(self.most)));
     }
 }
 
@@ -147,25 +144,26 @@ impl ReceiveWindow {
 mod tests {
     use super::*;
 
+    fn sender() -> SendWindow {
+        SendWindow::new(WINDOW_FIRST, WINDOW_MAX)
+    }
+
     #[test]
     fn a_sender_stops_at_its_limit_and_says_so_once() {
-        let mut window = SendWindow::default();
-        for _ in 0..WINDOW_FIRST {
-            assert_eq!(window.take(), Some(false));
-        }
-        assert_eq!(window.take(), None);
+        let mut window = sender();
+        assert!(window.room() == WINDOW_FIRST && !window.sent(WINDOW_FIRST));
+        assert_eq!(window.room(), 0);
         window.grant(WINDOW_FIRST + 2);
-        assert_eq!(window.take(), Some(true));
-        assert_eq!(window.take(), Some(false));
-        assert_eq!(window.take(), None);
+        assert!(window.room() == 2 && window.sent(1));
+        assert!(window.room() == 1 && !window.sent(1));
+        assert_eq!(window.room(), 0);
     }
 
     #[test]
     fn an_absurd_grant_is_bounded() {
-        let mut window = SendWindow::default();
+        let mut window = sender();
         window.grant(u64::MAX);
-        let taken = std::iter::from_fn(|| window.take()).take(1 << 20).count() as u64;
-        assert_eq!(taken, WINDOW_MAX);
+        assert_eq!(window.room(), WINDOW_MAX);
     }
 
     /// Ten messages a millisecond over a path of 100 ms.
@@ -174,19 +172,19 @@ mod tests {
     #[test]
     fn grants_never_exceed_the_buffers() {
         let start = weft_os::clock::now();
-        let (mut sender, mut receiver) = (SendWindow::default(), ReceiveWindow::new(start));
+        let (mut sender, mut receiver) = (sender(), ReceiveWindow::new(start));
         receiver.measured(100 * MS);
         let mut buffers = WINDOW_FIRST;
         let mut unread = 0;
         let mut is_starved = false;
         for step in 0..200_000_u32 {
-            match sender.take() {
-                Some(starved) => {
-                    unread += 1;
-                    buffers += receiver.arrived(starved, start + step * MS / 10);
-                    is_starved |= starved;
-                }
-                None => assert!(unread > 0, "nothing on its way and no right to send"),
+            if sender.room() > 0 {
+                let starved = sender.sent(1);
+                unread += 1;
+                buffers += receiver.arrived(starved, start + step * MS / 10);
+                is_starved |= starved;
+            } else {
+                assert!(unread > 0, "nothing on its way and no right to send");
             }
             assert!(unread <= buffers && buffers <= WINDOW_MAX);
             // Reads now in bursts, now one by one.

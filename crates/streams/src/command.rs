@@ -8,9 +8,8 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, ValueHint};
 use weft_session::SshArgs;
 use weft_session::client::{self, FarSession};
@@ -23,8 +22,6 @@ use crate::process;
 const FORWARD: &str = "[ADDR:]PORT:HOST:PORT";
 /// Status of a failure of weft itself and not of the command.
 const OUR_FAILURE: u8 = 125;
-/// How long the far end may take to hear the last word.
-const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// First byte of the first message of a channel that streams go over.
 pub const SERVICE: u8 = b'S';
@@ -74,7 +71,7 @@ pub fn pipe(args: &PipeArgs) -> u8 {
         let session = start(&args.ssh, &args.host, &StreamRequest::Pipe { command })?;
         let status = process::attach(session.channel(), &say)?;
         // The status is known: what fails from here on changes nothing.
-        let _ = session.close(END_LIMIT);
+        let _ = session.close();
         Ok(status)
     };
     end(run())
@@ -98,10 +95,7 @@ pub fn forward(args: &ForwardArgs) -> u8 {
 
 fn start(args: &SshArgs, host: &str, request: &StreamRequest) -> Result<FarSession> {
     let session = client::open(args, host, &say)?;
-    let sender = session.channel().sender();
-    let head = postcard::to_allocvec(request).context("writing the request")?;
-    let len = u32::try_from(head.len())?.to_le_bytes();
-    sender.send(&[&[SERVICE], &len, &head])?;
+    session.ask(SERVICE, request)?;
     Ok(session)
 }
 

@@ -19,11 +19,12 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
+use weft_session::window::SendWindow;
 use weft_session::{ChannelSender, MessageChannel, parse_message, send_message};
 use weft_sync::Mutex;
 
 use crate::messages::{DATA_MAX, StreamMessage};
-use crate::window::{BUDGET, StreamReceive, StreamSend};
+use crate::window::{BUDGET, STREAM_FIRST, STREAM_MAX, StreamReceive};
 
 /// The token of what wakes the loop.
 const WAKE: u64 = u64::MAX;
@@ -117,7 +118,7 @@ pub struct StreamFds {
 
 struct LoopStream {
     fds: StreamFds,
-    send: StreamSend,
+    send: SendWindow,
     receive: StreamReceive,
     /// Came, and is not written yet.
     waiting: VecDeque<Vec<u8>>,
@@ -203,7 +204,7 @@ impl EventLoop {
         let is_connecting = fds.is_none();
         let stream = LoopStream {
             fds: fds.unwrap_or_default(),
-            send: StreamSend::default(),
+            send: SendWindow::new(STREAM_FIRST, STREAM_MAX),
             receive: StreamReceive::default(),
             waiting: VecDeque::new(),
             written: 0,

@@ -6,9 +6,8 @@
 //! Invariant: what a receiver holds of a stream is at most its window, and all windows are within
 //! the budget, except that each stream has [`STREAM_FIRST`].
 //!
-//! Order: [`StreamSend`] at the sender: [`StreamSend::room`], [`StreamSend::sent`],
-//! [`StreamSend::grant`]. [`StreamReceive`] at the receiver: [`StreamReceive::arrived`],
-//! [`StreamReceive::consumed`].
+//! Order, at the receiver: [`StreamReceive::arrived`], [`StreamReceive::consumed`]. The sender has
+//! a [`weft_session::window::SendWindow`].
 
 /// Bytes of a stream that may be on their way from the start.
 pub const STREAM_FIRST: u64 = 256 * 1024;
@@ -16,40 +15,6 @@ pub const STREAM_FIRST: u64 = 256 * 1024;
 pub const STREAM_MAX: u64 = 64 << 20;
 /// Bytes that all windows have together, beyond what each has from the start.
 pub const BUDGET: u64 = 256 << 20;
-
-/// The sender's side of a direction.
-#[derive(Debug)]
-pub struct StreamSend {
-    sent: u64,
-    limit: u64,
-    is_starved: bool,
-}
-
-impl Default for StreamSend {
-    fn default() -> Self {
-        Self { sent: 0, limit: STREAM_FIRST, is_starved: false }
-    }
-}
-
-impl StreamSend {
-    /// How many bytes may be sent now.
-    pub fn room(&mut self) -> u64 {
-        let room = self.limit - self.sent;
-        self.is_starved |= room == 0;
-        room
-    }
-
-    /// Bytes were sent, no more than there was room for; whether it had to wait before.
-    pub fn sent(&mut self, bytes: u64) -> bool {
-        self.sent += bytes.min(self.limit - self.sent);
-        std::mem::take(&mut self.is_starved)
-    }
-
-    /// The peer takes bytes up to `limit` from the start.
-    pub fn grant(&mut self, limit: u64) {
-        self.limit = self.limit.max(limit.min(self.sent.saturating_add(STREAM_MAX)));
-    }
-}
 
 /// The receiver's side of a direction.
 #[derive(Debug)]
@@ -104,6 +69,7 @@ impl StreamReceive {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use weft_session::window::SendWindow;
 
     use super::*;
 
@@ -114,7 +80,7 @@ mod tests {
         fn a_stream_flows_within_its_window(
             steps in prop::collection::vec((1..9_u64, 1..9_u64), 1..400),
         ) {
-            let mut send = StreamSend::default();
+            let mut send = SendWindow::new(STREAM_FIRST, STREAM_MAX);
             let mut receive = StreamReceive::default();
             let mut budget = BUDGET;
             let mut held = 0;
@@ -143,12 +109,5 @@ mod tests {
         assert!(receive.arrived(STREAM_FIRST, false));
         assert!(!receive.arrived(1, false));
         assert!(!receive.arrived(u64::MAX, false));
-    }
-
-    #[test]
-    fn an_absurd_grant_is_bounded() {
-        let mut send = StreamSend::default();
-        send.grant(u64::MAX);
-        assert_eq!(send.room(), STREAM_MAX);
     }
 }
