@@ -1,7 +1,7 @@
 //! How much may be on its way: one side of a direction each, without I/O.
 //!
-//! The receiver of a channel grants messages, not bytes: each takes one of its buffers, whatever its
-//! length. It begins with few and adds more when the sender says that it had to wait, unless
+//! The receiver of a channel grants messages, not bytes: each takes one of its buffers, whatever
+//! its length. It begins with few and adds more when the sender says that it had to wait, unless
 //! messages pile up unread, which more buffers would not help, or there are four times as many as
 //! the path carries at the rate at which messages come: a sender that is faster than the path
 //! always has to wait. The factor leaves room for what is sent again, since messages arrive in

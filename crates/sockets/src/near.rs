@@ -1,9 +1,9 @@
 //! Peers whose path is so short that the kernel's TCP serves them better than SDP does.
 //!
-//! SDP is for paths that are long or lose. On a short one TCP has sent again what was
-//! lost within milliseconds, and SDP costs a copy and a thread on each side. So where nothing asks for SDP and there
-//! is no key, a connect that TCP completes within [`NEAR_RTT`] stays with TCP, and the next ones to
-//! that host are the kernel's alone for [`NEAR_FOR`].
+//! SDP is for paths that are long or lose. On a short one TCP has sent again what was lost within
+//! milliseconds, and SDP costs a copy and a thread on each side. So where nothing asks for SDP and
+//! there is no key, a connect that TCP completes within [`NEAR_RTT`] stays with TCP, and the next
+//! ones to that host are the kernel's alone for [`NEAR_FOR`].
 //!
 //! Order of calls: [`NearPeers::note`] once the kernel has measured the path, then
 //! [`NearPeers::has`].
