@@ -59,6 +59,8 @@ pub(crate) struct ConnSlot {
     group: OnceLock<Arc<PollGroup>>,
     /// It is among the active ones of the group.
     active: AtomicBool,
+    /// An acknowledgement waits for the application's next call, as far as others can tell.
+    owes_reply: AtomicBool,
     qp: Weak<Qp>,
     /// Where its requests complete: sends, and receives.
     cqs: [Arc<Cq>; 2],
@@ -101,6 +103,7 @@ impl ConnSlot {
             leased: AtomicBool::new(false),
             group: OnceLock::new(),
             active: AtomicBool::new(false),
+            owes_reply: AtomicBool::new(false),
             qp: Arc::downgrade(qp),
             cqs,
             number,
@@ -172,8 +175,26 @@ impl ConnSlot {
     pub fn deactivate(&self) {
         self.set_active(false);
         self.flush();
+        self.send_reply(false);
         if self.is_leased() {
             self.rest();
+        }
+    }
+
+    /// Whether an acknowledgement waits for the application's next call, as far as this thread can
+    /// tell.
+    pub fn owes_reply(&self) -> bool {
+        self.owes_reply.load(Ordering::Acquire)
+    }
+
+    /// Sends the acknowledgement that has waited for the application's next call: that was to
+    /// sleep, or has not come, if it was `missed`.
+    pub fn send_reply(&self, missed: bool) {
+        if self.owes_reply() {
+            if missed {
+                self.slot.lock().polls.defer_backoff.begin(clock::now());
+            }
+            self.drive(SEND);
         }
     }
 
@@ -251,16 +272,37 @@ impl ConnSlot {
     }
 
     fn step(&self, guard: MutexGuard<'_, Guarded>, wakes: PostponedWakes, now: Instant) {
+        let mut owes_reply = false;
         let act = |guarded: &mut Guarded, work| {
             let driver = guarded.driver.as_deref_mut()?;
             let notices = self.act(driver, work, now);
+            owes_reply = driver.has_deferred_reply();
             let over = guarded.driver.take_if(|driver| driver.is_over());
             (over.is_some() || !notices.are_none()).then_some(Outcome { notices, over })
         };
         self.slot.step(guard, act, || drop(wakes), |outcome| self.tell(outcome));
+        if owes_reply {
+            self.note_reply();
+        }
+    }
+
+    /// An acknowledgement waits for the application's next call: whoever finds that there is none
+    /// sends it.
+    fn note_reply(&self) {
+        self.activate();
+        // A lease that has ended meanwhile was perhaps not told of this connection.
+        if !self.is_leased() && !self.is_slept_for() {
+            self.send_reply(false);
+        }
+    }
+
+    /// Whether a thread that sleeps for events looks after it with others.
+    fn is_slept_for(&self) -> bool {
+        self.group().is_some_and(|group| group.is_slept_for())
     }
 
     fn act(&self, driver: &mut Driver, work: u8, now: Instant) -> Notices {
+        driver.schedule().slept_for = self.is_slept_for();
         driver.work(work, now);
         if let Some(faults) = &self.faults
             && let Some(again) = faults.act(driver, now)
@@ -272,6 +314,9 @@ impl ConnSlot {
         }
         let this: Weak<dyn Pollable> = self.this.clone();
         let notices = driver.finish_step(now, &this);
+        if self.owes_reply.load(Ordering::Relaxed) != driver.has_deferred_reply() {
+            self.owes_reply.store(driver.has_deferred_reply(), Ordering::Release);
+        }
         self.note_state(driver.kind(), driver.qp());
         notices
     }
@@ -329,6 +374,7 @@ impl ConnSlot {
             && !polls.lease_backoff.holds(now)
             && !driver.is_leased()
             && !self.cqs.iter().any(|cq| cq.is_armed());
+        driver.schedule().slept_for = self.is_slept_for();
         driver.schedule().patient = looping && !polls.defer_backoff.holds(now);
         let work = driver.look(now);
         let plain = !lease && work == RECEIVE && self.slot.pending() == 0;

@@ -103,14 +103,39 @@ impl HostCq {
             return;
         }
         members.single.push(Arc::clone(slot));
-        if members.all.len() <= LOOKS_MAX {
-            return;
+        if members.all.len() > LOOKS_MAX || self.group.get().is_some() {
+            self.gather(&mut members);
         }
-        let own = self.group.get_or_init(|| PollGroup::new(&self.host, slot.number()));
+    }
+
+    /// Has those that are looked at by themselves polled together, if the system has the means.
+    fn gather(&self, members: &mut CqMembers) {
+        let Some(number) = members.single.first().map(|slot| slot.number()) else { return };
+        let own = self.group.get_or_init(|| PollGroup::new(&self.host, number));
         let own = own.as_ref().filter(|own| !own.is_inherited());
         let mut single = std::mem::take(&mut members.single);
         single.retain(|slot| !members.gather(slot, own, &self.inner));
         members.single = single;
+    }
+
+    /// Adds what its connections are polled by to `groups`, for a thread that sleeps until one of
+    /// them has something; whether those are all of its connections.
+    pub(crate) fn add_groups(&self, groups: &mut Vec<Arc<PollGroup>>) -> bool {
+        if !self.members.read().single.is_empty() {
+            self.gather(&mut self.members.write());
+        }
+        let members = self.members.read();
+        for group in &members.groups {
+            if !groups.iter().any(|known| Arc::ptr_eq(known, group)) {
+                groups.push(Arc::clone(group));
+            }
+        }
+        members.single.is_empty()
+    }
+
+    /// The host that it belongs to.
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
     }
 
     pub(crate) fn leave(&self, slot: &Arc<ConnSlot>) {

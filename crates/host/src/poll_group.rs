@@ -3,27 +3,30 @@
 //!
 //! A queue looks at each of a few connections by itself. Beyond that its connections are watched
 //! by a [`PollSet`], and a poll asks the set which of them are ready. A thread that polls in a loop
-//! has a lease on the set, as on a connection: meanwhile the reactor does not watch it.
+//! has a lease on the set, as on a connection: meanwhile the reactor does not watch it. So has one
+//! that sleeps for an event again and again ([`crate::event_wait`]); arming a queue ends the lease
+//! of the first, not that of the second.
 //!
 //! What an application thread has touched, and the next poll or arming is to see, is in the list
-//! of active connections: those with a lease of their own, and those whose doorbell rang since the
-//! last poll. No call walks all connections.
+//! of active connections: those with a lease of their own, those whose doorbell rang since the last
+//! poll, and those whose acknowledgement waits. No call walks all connections.
 //!
-//! Invariant: a connection with a lease of its own, or with doorbells since the last poll, is
-//! active or about to be; the set is watched by the reactor or by a thread that polls.
+//! Invariant: a connection with a lease of its own, with doorbells since the last poll or with an
+//! acknowledgement that waits is active or about to be; the set is watched by the reactor or by a
+//! thread of the application.
 //!
 //! Lock order: the state of a group, then the reactor's tables; the list of active connections is
 //! locked alone.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{Interest, Leased, PollSet, Token};
 use weft_sync::Mutex;
-use weft_verbs::Cq;
+use weft_verbs::{CompChannel, Cq};
 
 use crate::ProgressMode;
 use crate::backoff::Backoff;
@@ -44,9 +47,20 @@ const LOOP_NS: u64 = ACTIVE_MAX as u64 * POLL_LOOP_NS;
 /// One arrival in this time may be late by as long as a lease.
 const UNSEEN_BACKOFF_MAX: Duration = Duration::from_millis(200);
 
+/// Who has a lease on a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaseholder {
+    /// Nobody: the reactor watches it.
+    None,
+    /// A thread that polls.
+    Poller,
+    /// A thread that sleeps for events, and watches the set while it does.
+    Sleeper,
+}
+
 /// Who watches the set.
 struct SetLease {
-    leased: bool,
+    holder: Leaseholder,
     /// The reactor looks whether the lease has ended.
     attended: bool,
     /// It did, and no poll had come since the look before.
@@ -63,6 +77,8 @@ pub(crate) struct PollGroup {
     token: Token,
     cqs: Mutex<Vec<Arc<Cq>>>,
     lease: Mutex<SetLease>,
+    /// Whether the lease is that of a thread that sleeps, for who does not hold the lock.
+    slept_for: AtomicBool,
     /// The last empty poll, and the last of a loop of them, in nanoseconds.
     polled_ns: AtomicU64,
     looped_ns: AtomicU64,
@@ -83,7 +99,13 @@ impl PollGroup {
             set,
             token,
             cqs: Mutex::default(),
-            lease: Mutex::new(SetLease { leased: false, attended: false, quiet: false, backoff }),
+            lease: Mutex::new(SetLease {
+                holder: Leaseholder::None,
+                attended: false,
+                quiet: false,
+                backoff,
+            }),
+            slept_for: AtomicBool::new(false),
             polled_ns: AtomicU64::new(0),
             looped_ns: AtomicU64::new(0),
             active: Mutex::default(),
@@ -148,7 +170,7 @@ impl PollGroup {
         }
         let mut left = Vec::new();
         self.active.lock().retain(|slot| {
-            let stays = slot.is_leased();
+            let stays = slot.is_leased() || slot.owes_reply();
             if !stays {
                 slot.set_active(false);
             }
@@ -198,39 +220,96 @@ impl PollGroup {
     fn claim(&self) {
         let mut lease = self.lease.lock();
         // Who waits for an event may stop polling at any moment.
-        if lease.leased
-            || lease.backoff.holds(clock::now())
-            || self.cqs.lock().iter().any(|cq| cq.is_armed())
-        {
+        if !self.may_lease(&lease) || self.cqs.lock().iter().any(|cq| cq.is_armed()) {
             return;
         }
-        lease.leased = true;
-        self.host.reactor().modify(self.token, Interest::NONE);
+        self.take_lease(&mut lease, Leaseholder::Poller);
+    }
+
+    /// A thread of the application is about to sleep for an event of `channel`, and to watch the
+    /// set itself; whether it may, and whether the reactor did until now.
+    pub fn claim_for_sleeper(&self, channel: &Arc<CompChannel>, now: Instant) -> Option<bool> {
+        let mut lease = self.lease.lock();
+        let begins = lease.holder != Leaseholder::Sleeper;
+        if begins {
+            let others = self.cqs.lock().iter().any(|cq| cq.tells_other_than(channel));
+            let free = lease.holder == Leaseholder::Poller || self.may_lease(&lease);
+            if others || !free || self.is_inherited() {
+                return None;
+            }
+            self.take_lease(&mut lease, Leaseholder::Sleeper);
+        }
+        drop(lease);
+        self.note_sleeper(now);
+        Some(begins)
+    }
+
+    /// The thread that sleeps for events is about to: nothing is left to its next call.
+    pub fn prepare_sleep(&self) {
+        self.put_down_active(false);
+    }
+
+    /// Whether a thread that sleeps for events has the lease, as far as this thread can tell.
+    pub fn is_slept_for(&self) -> bool {
+        self.slept_for.load(Ordering::Acquire)
+    }
+
+    /// The thread that sleeps for events looks at what its descriptors are ready for.
+    pub fn look_for_sleeper(&self, now: Instant) {
+        self.note_sleeper(now);
+        self.set.poll(ACTIVE_MAX, now);
+    }
+
+    fn note_sleeper(&self, now: Instant) {
+        self.polled_ns.store(ns_at(now), Ordering::Relaxed);
+        self.looped_ns.store(ns_at(now), Ordering::Relaxed);
+    }
+
+    fn may_lease(&self, lease: &SetLease) -> bool {
+        lease.holder == Leaseholder::None && !lease.backoff.holds(clock::now())
+    }
+
+    fn take_lease(&self, lease: &mut SetLease, holder: Leaseholder) {
+        self.slept_for.store(holder == Leaseholder::Sleeper, Ordering::Release);
+        if std::mem::replace(&mut lease.holder, holder) == Leaseholder::None {
+            self.host.reactor().modify(self.token, Interest::NONE);
+        }
         if !std::mem::replace(&mut lease.attended, true) {
             self.host.reactor().lease(self.this.clone());
         }
     }
 
     /// An application thread is about to sleep until something happens: the reactor takes over at
-    /// once.
+    /// once, unless that thread is to watch the set itself.
     pub fn rest(&self) {
-        if self.is_inherited() {
-            return;
+        if !self.is_slept_for() {
+            self.resume();
         }
-        self.resume();
-        let active = std::mem::take(&mut *self.active.lock());
-        active.iter().for_each(|slot| slot.deactivate());
     }
 
-    /// Has the reactor watch the set again.
+    /// Nothing is left to the application's next call, which is to sleep, or was `missed`.
+    fn put_down_active(&self, missed: bool) {
+        let active = std::mem::take(&mut *self.active.lock());
+        for slot in active {
+            slot.send_reply(missed);
+            slot.deactivate();
+        }
+    }
+
+    /// Has the reactor watch the set again, and do what is left to the application's next call.
     pub fn resume(&self) {
         if self.is_inherited() {
             return;
         }
         self.polled_ns.store(0, Ordering::Relaxed);
         self.looped_ns.store(0, Ordering::Relaxed);
-        let mut lease = self.lease.lock();
-        if std::mem::replace(&mut lease.leased, false) {
+        self.end_lease(&mut self.lease.lock());
+        self.put_down_active(false);
+    }
+
+    fn end_lease(&self, lease: &mut SetLease) {
+        self.slept_for.store(false, Ordering::Release);
+        if std::mem::replace(&mut lease.holder, Leaseholder::None) != Leaseholder::None {
             self.host.reactor().modify(self.token, Interest::READ);
         }
     }
@@ -243,16 +322,20 @@ impl Leased for PollGroup {
         let polled = polled_ns >= ns_at(before);
         let quiet = std::mem::replace(&mut lease.quiet, !polled);
         // Who works on what a poll has given it will poll again.
-        if lease.leased && (polled || !quiet) {
+        let leased = lease.holder != Leaseholder::None;
+        if leased && (polled || !quiet) {
             return false;
         }
         lease.attended = false;
-        if std::mem::replace(&mut lease.leased, false) {
-            // An application that polls memory between polls of its queue sees nothing meanwhile.
-            if self.set.is_ready() {
-                lease.backoff.begin(clock::now());
-            }
-            self.host.reactor().modify(self.token, Interest::READ);
+        // An application that polls memory between polls of its queue sees nothing meanwhile.
+        if leased && self.set.is_ready() {
+            lease.backoff.begin(clock::now());
+        }
+        let slept_for = lease.holder == Leaseholder::Sleeper;
+        self.end_lease(&mut lease);
+        drop(lease);
+        if slept_for {
+            self.put_down_active(true);
         }
         true
     }

@@ -97,6 +97,74 @@ fn epoll_wait_coarsely(
     n.max(0) as usize
 }
 
+/// Descriptors that [`wait_readable`] can watch at once.
+pub const WATCHED_MAX: usize = 8;
+
+/// Sleeps until one of the first [`WATCHED_MAX`] descriptors is readable, or for `limit`; gives a
+/// bit for each of them that is, the lowest for the first. A thread that is cancelled meanwhile
+/// ends here.
+///
+/// # Errors
+/// `Interrupted` when a signal was handled, whatever its handler says of restarting
+/// ([`handlers`]); else the errno of the system.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) -> io::Result<u32> {
+    let mut watched = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; WATCHED_MAX];
+    for (place, fd) in watched.iter_mut().zip(fds) {
+        place.fd = fd.as_raw_fd();
+    }
+    let count = fds.len().min(WATCHED_MAX);
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    let (place, mask) = (watched.as_mut_ptr(), std::ptr::null::<libc::sigset_t>());
+    // SAFETY: `watched` has `count` entries or more; the time is a live local; there is no mask.
+    check(unsafe { libc::ppoll(place, count as libc::nfds_t, &limit, mask) })?;
+    let readable = |bits: u32, (at, place): (usize, &libc::pollfd)| {
+        if place.revents != 0 { bits | 1 << at } else { bits }
+    };
+    Ok(watched[..count].iter().enumerate().fold(0, readable))
+}
+
+/// Whether a descriptor is one on which nobody waits (`O_NONBLOCK`).
+pub fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: plain arguments.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// What the signal handlers of the process say of calls that they interrupt (`SA_RESTART`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handlers {
+    /// Those calls go on; or there are no handlers.
+    Restart,
+    /// They fail with `EINTR`.
+    Interrupt,
+    /// Some say this, some that.
+    Mixed,
+}
+
+/// What the signal handlers of the process say.
+pub fn handlers() -> Handlers {
+    let (mut restart, mut interrupt) = (false, false);
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: all zeroes is valid: integers, an empty set and an absent function.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: nothing is changed; `action` is a live local.
+        let known = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) } == 0;
+        let handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+        if known && handled {
+            let restarts = action.sa_flags & libc::SA_RESTART != 0;
+            (restart, interrupt) = (restart | restarts, interrupt | !restarts);
+        }
+    }
+    match (restart, interrupt) {
+        (_, false) => Handlers::Restart,
+        (false, true) => Handlers::Interrupt,
+        (true, true) => Handlers::Mixed,
+    }
+}
+
 /// Adds one to an eventfd.
 pub fn notify(fd: BorrowedFd<'_>) {
     let one = 1u64.to_ne_bytes();

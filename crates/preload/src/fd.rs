@@ -1,10 +1,12 @@
 //! File descriptors of this library, and the counting eventfds that applications wait on.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use weft_host::EventCounter;
 use weft_os::fds;
 use weft_verbs::Wake;
 
@@ -55,9 +57,30 @@ impl EventFd {
         self.0.raw()
     }
 
-    /// Takes one event. Waits for it unless the application made the descriptor non-blocking; fails
-    /// with `EAGAIN` then, and with `EINTR` when a signal came.
-    pub fn take(&self) -> Result<(), c_int> {
+    /// Takes back up to `count` events that were dropped unread, without ever waiting.
+    pub fn retract(&self, count: usize) {
+        let counter = self.as_fd();
+        // One that is not there was taken by a reader, who finds nothing queued and waits again.
+        for _ in 0..count {
+            fds::take_one(counter);
+        }
+    }
+}
+
+thread_local! {
+    /// The counter whose events this thread collects, and how many it has.
+    static COLLECTED: Cell<(c_int, u32)> = const { Cell::new((-1, 0)) };
+}
+
+impl EventCounter for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: this object keeps the descriptor open.
+        unsafe { BorrowedFd::borrow_raw(self.raw()) }
+    }
+
+    /// Waits unless the application made the descriptor non-blocking; fails with `EAGAIN` then, and
+    /// with `EINTR` when a signal came.
+    fn take(&self) -> Result<(), c_int> {
         let mut count = 0_u64;
         let buffer = (&raw mut count).cast::<c_void>();
         // SAFETY: the buffer has the eight bytes that an eventfd writes.
@@ -65,14 +88,20 @@ impl EventFd {
         if read < 0 { Err(errno::get()) } else { Ok(()) }
     }
 
-    /// Takes back up to `count` events that were dropped unread, without ever waiting.
-    pub fn retract(&self, count: usize) {
-        // SAFETY: this object keeps the descriptor open.
-        let counter = unsafe { BorrowedFd::borrow_raw(self.raw()) };
-        // One that is not there was taken by a reader, who finds nothing queued and waits again.
-        for _ in 0..count {
-            fds::take_one(counter);
+    fn collect(&self, act: &mut dyn FnMut()) -> u32 {
+        let outer = COLLECTED.replace((self.raw(), 0));
+        act();
+        COLLECTED.replace(outer).1
+    }
+
+    fn add(&self, events: u32) {
+        if events == 0 {
+            return;
         }
+        let count = u64::from(events);
+        let from = (&raw const count).cast::<c_void>();
+        // SAFETY: eight readable bytes. The counter cannot overflow: it counts queued events.
+        unsafe { libc::write(self.raw(), from, size_of::<u64>()) };
     }
 }
 
@@ -101,10 +130,10 @@ pub struct Waker(pub Arc<EventFd>);
 
 impl Wake for Waker {
     fn wake(&self) {
-        let one = 1_u64;
-        let from = (&raw const one).cast::<c_void>();
-        // SAFETY: eight readable bytes. The counter cannot overflow: it counts queued events.
-        unsafe { libc::write(self.0.raw(), from, size_of::<u64>()) };
+        match COLLECTED.get() {
+            (fd, count) if fd == self.0.raw() => COLLECTED.set((fd, count + 1)),
+            _ => self.0.add(1),
+        }
     }
 }
 

@@ -24,9 +24,13 @@ macro_rules! behaviours {
 }
 
 fn hold(name: &str) {
+    hold_over(name, &["on", "copy"]);
+}
+
+fn hold_over(name: &str, lanes: &[&str]) {
     let (_dir, program) = build("semantics", name, &["-libverbs"]);
     for device in DEVICES {
-        for lane in ["on", "copy"] {
+        for lane in lanes {
             succeed(preloaded(&program).arg(device).env("WEFT_LANE", lane));
         }
     }
@@ -80,6 +84,11 @@ behaviours! {
     verbs_that_are_not_there_are_no_function = "empty_slots"
     memory_that_went_away_fails_its_request = "gone"
     long_messages_are_what_was_posted = "long_messages"
+}
+
+#[test]
+fn a_thread_that_often_sleeps_for_events_is_woken_and_interrupted_as_any() {
+    hold_over("event_waits", &["on", "copy", "off"]);
 }
 
 /// Programs whose children end in the middle, with memory that they never gave back.

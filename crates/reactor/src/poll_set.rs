@@ -36,7 +36,8 @@ impl PollSet {
         Ok(Self { epoll, number, sources: Arc::downgrade(sources) })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// Readable while one of its descriptors is ready.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 

@@ -28,6 +28,11 @@ impl CompChannel {
         self.events.lock().pop_front()
     }
 
+    /// Whether an event waits to be taken.
+    pub fn has_events(&self) -> bool {
+        !self.events.lock().is_empty()
+    }
+
     /// Drops the events of a completion queue that is destroyed; returns how many there were.
     pub fn forget(&self, cookie: u64) -> usize {
         let mut events = self.events.lock();

@@ -170,6 +170,11 @@ impl Cq {
         self.channel.is_some()
     }
 
+    /// Whether its events go to another channel than `channel`.
+    pub fn tells_other_than(&self, channel: &Arc<CompChannel>) -> bool {
+        self.channel.as_ref().is_some_and(|own| !Arc::ptr_eq(own, channel))
+    }
+
     /// Whether the queue is armed.
     pub fn is_armed(&self) -> bool {
         self.ring().armed != Armed::No

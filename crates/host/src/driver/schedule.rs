@@ -10,8 +10,10 @@ use weft_reactor::{Pollable, Reactor};
 pub(crate) struct Schedule {
     /// A polling thread looks after it, and the reactor does not.
     pub leased: bool,
-    /// That thread polls in a loop: what is only to be acknowledged may wait for its next call,
-    /// which likely brings something to send with it.
+    /// A thread that sleeps for events looks after it with others.
+    pub slept_for: bool,
+    /// It polls in a loop, or sleeps for moments: what is only to be acknowledged may wait for its
+    /// next call, which likely brings something to send with it.
     pub patient: bool,
     /// The socket takes no more for now.
     pub blocked: bool,

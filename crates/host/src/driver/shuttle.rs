@@ -34,6 +34,9 @@ use crate::time_wait;
 
 /// Bundles received in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 16;
+/// Longest that an acknowledgement waits for the answer of a thread that sleeps between messages,
+/// as long as for one that polls ([`crate::lease`]).
+const DEFERRED_PAUSE: Duration = Duration::from_millis(1);
 /// Timers of a connection whose socket is full are looked at again after this.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 /// A connection that the peer has closed is looked at again after this.
@@ -202,6 +205,11 @@ impl ShuttleSocket {
                     continue;
                 }
                 self.take(core, now, from, datagram);
+            }
+            // A thread that has slept for this does not look for more before it goes on.
+            let alone = bundle.octets <= bundle.each;
+            if alone && core.schedule.slept_for && core.has_completions() {
+                break;
             }
         }
         match core.keeps_buffer() {
@@ -451,13 +459,6 @@ impl ShuttleSocket {
     }
 }
 
-/// Whether what was received has nothing left to do but to be acknowledged, and the thread that
-/// polls is about to see it complete something.
-fn may_defer(core: &Core) -> bool {
-    let sees = || core.qp.recv_cq().has_entries() || core.qp.send_cq().has_entries();
-    core.schedule.leased && core.schedule.patient && sees()
-}
-
 impl Transport for ShuttleSocket {
     fn fd(&self) -> BorrowedFd<'_> {
         self.port.as_fd()
@@ -506,7 +507,7 @@ impl Transport for ShuttleSocket {
             if !link.send(core, step.now) {
                 core.handle(Input::PeerGone, ns_at(step.now));
             }
-        } else if core.reply == AckDue::Pending && may_defer(core) {
+        } else if core.may_defer_reply() {
             core.reply = AckDue::Deferred;
             return;
         }
@@ -556,7 +557,11 @@ impl Transport for ShuttleSocket {
         // A thread that polls looks at the clock as well. What cannot be sent stays due; the socket
         // tells when it can.
         let timer = core.due.filter(|_| !core.schedule.leased);
-        let pause = if core.schedule.blocked { BLOCKED_PAUSE } else { Duration::ZERO };
+        let pause = match core.schedule.blocked {
+            true => BLOCKED_PAUSE,
+            false if core.reply == AckDue::Deferred => DEFERRED_PAUSE,
+            false => Duration::ZERO,
+        };
         let write = core.schedule.blocked;
         ReactorWatch { read: true, write, timer: timer.map(|due| due.max(now + pause)) }
     }

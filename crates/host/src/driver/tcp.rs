@@ -14,7 +14,7 @@ use weft_os::clock::{self, instant_at, ns_at};
 use weft_rnic::{Conn, ConnEvent, Input, MpaQp, Sending};
 
 use super::phase::{Phase, PhaseChange};
-use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
+use super::transport::{AckDue, Core, Ending, ReactorWatch, Step, Transport, todo};
 use super::watcher::{LinkWatcher, Notices};
 use crate::connections::LINGER;
 use crate::faults::LinkFaults;
@@ -314,6 +314,10 @@ impl Transport for TcpSocket {
     }
 
     fn transmit(&mut self, core: &mut Core, step: &Step) {
+        if core.may_defer_reply() {
+            core.reply = AckDue::Deferred;
+            return;
+        }
         self.send(core, step.now);
     }
 

@@ -265,6 +265,21 @@ impl Core {
         self.reads && self.phase.has_socket()
     }
 
+    /// Whether what was received has nothing left to do but to be acknowledged, and the application
+    /// is about to see it complete something: the acknowledgement may leave with what it sends.
+    pub fn may_defer_reply(&self) -> bool {
+        let looked_after = self.schedule.leased || self.schedule.slept_for;
+        self.reply == AckDue::Pending
+            && looked_after
+            && self.schedule.patient
+            && self.has_completions()
+    }
+
+    /// Whether there is a completion to poll.
+    pub fn has_completions(&self) -> bool {
+        self.qp.recv_cq().has_entries() || self.qp.send_cq().has_entries()
+    }
+
     /// What a polling thread should do. Only of a socket that was full it is asked whether it is
     /// ready; what is due is found by receiving.
     pub fn look(&self, now: Instant, ready: impl FnOnce() -> Ready) -> u8 {

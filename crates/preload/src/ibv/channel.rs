@@ -2,7 +2,8 @@
 //!
 //! A queued event adds one to the channel's eventfd; [`ibv_get_cq_event`] takes one from it, in a
 //! real `read` that waits, is interrupted or refuses as the application set the descriptor up, and
-//! then the oldest event. Destroying a completion queue drops its queued events and takes their
+//! then the oldest event. A thread that often waits drives the connections meanwhile
+//! ([`EventWaiter`]). Destroying a completion queue drops its queued events and takes their
 //! count back.
 
 use std::ffi::{c_int, c_void};
@@ -10,7 +11,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use weft_host::after_lock;
+use weft_host::{EventWaiter, after_lock};
 use weft_verbs::CompChannel;
 
 use super::context::Held;
@@ -26,6 +27,8 @@ use weft_verbs_abi::*;
 pub struct CompChannelTail {
     /// The events that wait to be read.
     pub core: Arc<CompChannel>,
+    /// What its threads wait by.
+    pub waiter: Arc<EventWaiter>,
     fd: Arc<EventFd>,
     _context: Held,
 }
@@ -74,9 +77,10 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     };
     let public = ibv_comp_channel { context, fd: fd.raw(), refcnt: 0 };
     let core = CompChannel::new(after_lock(Box::new(Waker(Arc::clone(&fd)))));
+    let waiter = Arc::new(EventWaiter::new(Arc::clone(&core)));
     // SAFETY: open by contract.
     let context = unsafe { Held::new(context) };
-    CompChannelObject::make(public, CompChannelTail { core, fd, _context: context })
+    CompChannelObject::make(public, CompChannelTail { core, waiter, fd, _context: context })
 }
 
 /// `ibv_destroy_comp_channel`: `EBUSY` while a completion queue uses it. A thread that waits for
@@ -110,9 +114,10 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     // SAFETY: alive by contract.
     let tail = unsafe { tail(channel) };
     // The application may destroy the channel while this thread waits.
-    let (core, fd) = (Arc::clone(&tail.core), Arc::clone(&tail.fd));
+    let (core, fd, waiter) =
+        (Arc::clone(&tail.core), Arc::clone(&tail.fd), Arc::clone(&tail.waiter));
     loop {
-        if let Err(code) = fd.take() {
+        if let Err(code) = waiter.wait(&*fd) {
             return errno::minus_one(code);
         }
         let object =

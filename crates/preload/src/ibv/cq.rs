@@ -88,7 +88,8 @@ pub unsafe fn create(context: *mut ibv_context, request: &CqRequest) -> *mut ibv
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
     };
-    if !request.channel.is_null() {
+    if let Some(events) = events {
+        events.waiter.serve(&core);
         // SAFETY: alive by contract.
         unsafe { channel::users(request.channel) }.fetch_add(1, Ordering::AcqRel);
     }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use weft_host::EventCounter;
 use weft_verbs::{AsyncEvent, AsyncKind};
 
 use super::object::AckCounts;
