@@ -152,7 +152,9 @@ pub fn leave_users() -> io::Result<()> {
 /// Lets this thread run before those of ordinary programs, so that a path stays what it is while
 /// they use the CPUs. Only root may; for others nothing changes.
 pub fn go_first() {
-    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: all zeroes is valid: integers, of which some C libraries have more than one.
+    let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
+    priority.sched_priority = 1;
     // SAFETY: the kernel reads the structure during the call; 0 is this thread.
     let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &priority) };
 }

@@ -369,6 +369,12 @@ fn best_cipher() -> Cipher {
     {
         return Cipher::Aes128Gcm;
     }
+    #[cfg(target_arch = "aarch64")]
+    if std::arch::is_aarch64_feature_detected!("aes")
+        && std::arch::is_aarch64_feature_detected!("pmull")
+    {
+        return Cipher::Aes128Gcm;
+    }
     Cipher::ChaCha20Poly1305
 }
 

@@ -45,9 +45,9 @@ fn start(job: *mut c_void) -> libc::c_int {
     unsafe { libc::pthread_attr_setstacksize(attr.as_mut_ptr(), STACK_OCTETS) };
     // SAFETY: as above.
     unsafe { libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED) };
-    let mut thread: libc::pthread_t = 0;
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     // SAFETY: the attributes were made above, and `begin` takes the job over.
-    let code = unsafe { libc::pthread_create(&raw mut thread, attr.as_ptr(), begin, job) };
+    let code = unsafe { libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), begin, job) };
     // SAFETY: as above, and not used any more.
     unsafe { libc::pthread_attr_destroy(attr.as_mut_ptr()) };
     code

@@ -178,7 +178,7 @@ pub struct IdHead {
 /// Attributes of the queue pairs that a listener made by `rdma_create_ep` gives to its requests.
 pub type QpInitAttr = ibv_qp_init_attr;
 
-/// A C expression (`sizeof` or `offsetof`) and the value it has on x86-64.
+/// A C expression (`sizeof` or `offsetof`) and the value it has.
 #[cfg(test)]
 type LayoutFact = (&'static str, usize);
 
@@ -186,7 +186,7 @@ macro_rules! layout {
     ($($c:literal as $rust:ty: $size:literal {
         $($c_field:literal = $($field:ident).+ : $offset:literal),* $(,)?
     })*) => {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         const _: () = {
             $(
                 assert!(size_of::<$rust>() == $size, concat!("size of ", $c));
@@ -250,7 +250,7 @@ layout! {
 }
 
 /// Not in any header: fixed by the rsocket code in the library that is installed.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const _: () = {
     assert!(core::mem::offset_of!(IdHead, cma_dev) == 416);
     assert!(core::mem::offset_of!(IdHead, connect_len) == 432);

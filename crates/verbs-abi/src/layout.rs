@@ -1,5 +1,7 @@
-//! Sizes and offsets of the C structures on x86-64, asserted at compile time.
+//! Sizes and offsets of the C structures on x86-64 and aarch64, asserted at compile time.
 //!
+//! Where the two differ it is `x86-64 | aarch64`: a mutex of the C library has 40 bytes on the
+//! former and 48 on the latter, and what follows one moves.
 //! [`LAYOUT`] lists the same figures under their C names; the test below prints them with the C
 //! compiler from the installed header and compares.
 
@@ -7,18 +9,24 @@ use core::mem::{offset_of, size_of};
 
 use super::*;
 
-/// A C expression (`sizeof` or `offsetof`) and the value it has on x86-64.
+/// A C expression (`sizeof` or `offsetof`) and the value it has on this architecture.
 pub type LayoutFigure = (&'static str, usize);
 
 macro_rules! layout {
-    ($($c:literal as $rust:ty: $size:literal { $($field:ident $(. $sub:ident)*
-        $(= $alias:literal)? : $offset:literal),* $(,)? })*) => {
-        #[cfg(target_arch = "x86_64")]
+    ($($c:literal as $rust:ty: $size:literal $(| $size_arm:literal)? {
+        $($field:ident $(. $sub:ident)* $(= $alias:literal)?
+            : $offset:literal $(| $offset_arm:literal)?),* $(,)?
+    })*) => {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         const _: () = {
             $(
-                assert!(size_of::<$rust>() == $size, concat!("size of ", $c));
+                assert!(
+                    size_of::<$rust>() == layout!(@here $size $(| $size_arm)?),
+                    concat!("size of ", $c),
+                );
                 $(assert!(
-                    offset_of!($rust, $field $(. $sub)*) == $offset,
+                    offset_of!($rust, $field $(. $sub)*)
+                        == layout!(@here $offset $(| $offset_arm)?),
                     concat!("offset in ", $c, " of ", stringify!($field $(. $sub)*)),
                 );)*
             )*
@@ -27,15 +35,19 @@ macro_rules! layout {
         /// Every figure asserted here.
         pub const LAYOUT: &[LayoutFigure] = &[
             $(
-                (concat!("sizeof(", $c, ")"), $size),
+                (concat!("sizeof(", $c, ")"), layout!(@here $size $(| $size_arm)?)),
                 $((
                     concat!(
                         "offsetof(", $c, ", ", layout!(@name $field $(. $sub)* $(= $alias)?), ")"
                     ),
-                    $offset
+                    layout!(@here $offset $(| $offset_arm)?)
                 ),)*
             )*
         ];
+    };
+    (@here $figure:literal) => { $figure };
+    (@here $x86:literal | $arm:literal) => {
+        if cfg!(target_arch = "aarch64") { $arm } else { $x86 }
     };
     (@name $field:ident $(. $sub:ident)* = $alias:literal) => { $alias };
     (@name $field:ident $(. $sub:ident)*) => { stringify!($field $(. $sub)*) };
@@ -49,11 +61,11 @@ layout! {
         alloc_mw: 56, bind_mw: 64, dealloc_mw: 72, poll_cq: 88, req_notify_cq: 96,
         post_srq_recv: 160, post_send: 200, post_recv: 208,
     }
-    "struct ibv_context" as ibv_context: 328 {
+    "struct ibv_context" as ibv_context: 328 | 336 {
         device: 0, ops: 8, cmd_fd: 264, async_fd: 268, num_comp_vectors: 272, mutex: 280,
-        abi_compat: 320,
+        abi_compat: 320 | 328,
     }
-    "struct verbs_context" as verbs_context: 648 {
+    "struct verbs_context" as verbs_context: 648 | 656 {
         query_port: 0, advise_mr: 8, alloc_null_mr: 16, read_counters: 24, alloc_parent_domain: 112,
         dealloc_td: 120, alloc_td: 128, modify_cq: 136, query_rt_values: 192, create_cq_ex: 200,
         private = "priv": 208, query_device_ex: 216, ibv_destroy_flow: 224, ibv_create_flow: 240,
@@ -88,30 +100,34 @@ layout! {
     "struct ibv_mw" as ibv_mw: 32 { pd: 8, rkey: 16, handle: 20, mw_type = "type": 24 }
     "struct ibv_ah" as ibv_ah: 24 { pd: 8, handle: 16 }
     "struct ibv_comp_channel" as ibv_comp_channel: 16 { context: 0, fd: 8, refcnt: 12 }
-    "struct ibv_cq" as ibv_cq: 128 {
-        channel: 8, cq_context: 16, handle: 24, cqe: 28, mutex: 32, cond: 72,
-        comp_events_completed: 120, async_events_completed: 124,
+    "struct ibv_cq" as ibv_cq: 128 | 136 {
+        channel: 8, cq_context: 16, handle: 24, cqe: 28, mutex: 32, cond: 72 | 80,
+        comp_events_completed: 120 | 128, async_events_completed: 124 | 132,
     }
-    "struct ibv_cq_ex" as ibv_cq_ex: 288 {
-        comp_mask: 128, status: 132, wr_id: 136, start_poll: 144, next_poll: 152, end_poll: 160,
-        read_opcode: 168, read_vendor_err: 176, read_byte_len: 184, read_imm_data: 192,
-        read_qp_num: 200, read_src_qp: 208, read_wc_flags: 216, read_slid: 224, read_sl: 232,
-        read_dlid_path_bits: 240, read_completion_ts: 248, read_completion_wallclock_ns: 280,
+    "struct ibv_cq_ex" as ibv_cq_ex: 288 | 296 {
+        comp_mask: 128 | 136, status: 132 | 140, wr_id: 136 | 144, start_poll: 144 | 152,
+        next_poll: 152 | 160, end_poll: 160 | 168, read_opcode: 168 | 176,
+        read_vendor_err: 176 | 184, read_byte_len: 184 | 192, read_imm_data: 192 | 200,
+        read_qp_num: 200 | 208, read_src_qp: 208 | 216, read_wc_flags: 216 | 224,
+        read_slid: 224 | 232, read_sl: 232 | 240, read_dlid_path_bits: 240 | 248,
+        read_completion_ts: 248 | 256, read_completion_wallclock_ns: 280 | 288,
     }
-    "struct ibv_srq" as ibv_srq: 128 {
-        srq_context: 8, pd: 16, handle: 24, mutex: 32, cond: 72, events_completed: 120,
+    "struct ibv_srq" as ibv_srq: 128 | 136 {
+        srq_context: 8, pd: 16, handle: 24, mutex: 32, cond: 72 | 80, events_completed: 120 | 128,
     }
-    "struct ibv_qp" as ibv_qp: 160 {
-        qp_context: 8, pd: 16, send_cq: 24, recv_cq: 32, srq: 40, handle: 48, qp_num: 52,
-        state: 56, qp_type: 60, mutex: 64, cond: 104, events_completed: 152,
+    "struct ibv_qp" as ibv_qp: 160 | 168 {
+        qp_context: 8, pd: 16, send_cq: 24, recv_cq: 32, srq: 40, handle: 48, qp_num: 52, state: 56,
+        qp_type: 60, mutex: 64, cond: 104 | 112, events_completed: 152 | 160,
     }
-    "struct ibv_qp_ex" as ibv_qp_ex: 352 {
-        comp_mask: 160, wr_id: 168, wr_flags: 176, wr_atomic_cmp_swp: 184,
-        wr_atomic_fetch_add: 192, wr_bind_mw: 200, wr_local_inv: 208, wr_rdma_read: 216,
-        wr_rdma_write: 224, wr_rdma_write_imm: 232, wr_send: 240, wr_send_imm: 248,
-        wr_send_inv: 256, wr_send_tso: 264, wr_set_xrc_srqn: 280, wr_set_inline_data: 288,
-        wr_set_inline_data_list: 296, wr_set_sge: 304, wr_set_sge_list: 312, wr_start: 320,
-        wr_complete: 328, wr_abort: 336, wr_atomic_write: 344,
+    "struct ibv_qp_ex" as ibv_qp_ex: 352 | 360 {
+        comp_mask: 160 | 168, wr_id: 168 | 176, wr_flags: 176 | 184, wr_atomic_cmp_swp: 184 | 192,
+        wr_atomic_fetch_add: 192 | 200, wr_bind_mw: 200 | 208, wr_local_inv: 208 | 216,
+        wr_rdma_read: 216 | 224, wr_rdma_write: 224 | 232, wr_rdma_write_imm: 232 | 240,
+        wr_send: 240 | 248, wr_send_imm: 248 | 256, wr_send_inv: 256 | 264, wr_send_tso: 264 | 272,
+        wr_set_xrc_srqn: 280 | 288, wr_set_inline_data: 288 | 296,
+        wr_set_inline_data_list: 296 | 304, wr_set_sge: 304 | 312, wr_set_sge_list: 312 | 320,
+        wr_start: 320 | 328, wr_complete: 328 | 336, wr_abort: 336 | 344,
+        wr_atomic_write: 344 | 352,
     }
     "struct ibv_data_buf" as ibv_data_buf: 16 { addr: 0, length: 8 }
     "struct ibv_async_event" as ibv_async_event: 16 { element: 0, event_type: 8 }

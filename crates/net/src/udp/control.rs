@@ -26,7 +26,9 @@ impl ControlMessages {
         }
         self.octets += space as usize;
         let header: *mut libc::cmsghdr = self.words.as_mut_ptr().wrapping_byte_add(start).cast();
-        let said = libc::cmsghdr { cmsg_len: whole as _, cmsg_level: level, cmsg_type: kind };
+        // SAFETY: all zeroes is valid: integers, with padding among them in some C libraries.
+        let mut said: libc::cmsghdr = unsafe { std::mem::zeroed() };
+        (said.cmsg_len, said.cmsg_level, said.cmsg_type) = (whole as _, level, kind);
         // SAFETY: the words have room for header and value from `start`, which is aligned because
         // CMSG_SPACE is a multiple of the alignment.
         unsafe { header.write(said) };

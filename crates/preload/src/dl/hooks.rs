@@ -17,6 +17,55 @@ const PREFIXES: [&[u8]; 5] = [b"ibv_", b"_ibv_", b"rdma_", b"mbps_to_ibv_", b"mu
 /// The libraries this one stands in for.
 const STEMS: [&[u8]; 2] = [b"libibverbs.so", b"librdmacm.so"];
 
+/// The body of a hook of up to three arguments: what `$answer` says, unless that is NULL; then a
+/// jump to the function whose address is in `$real`.
+#[cfg(target_arch = "x86_64")]
+macro_rules! answer_or_jump {
+    ($answer:path, $real:path) => {
+        naked_asm!(
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "call {answer}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "test rax, rax",
+            "jne 2f",
+            "jmp qword ptr [rip + {real}]",
+            "2: ret",
+            answer = sym $answer,
+            real = sym $real,
+        )
+    };
+}
+
+/// As on x86-64. The link register holds the caller's return address.
+#[cfg(target_arch = "aarch64")]
+macro_rules! answer_or_jump {
+    ($answer:path, $real:path) => {
+        naked_asm!(
+            "stp x29, x30, [sp, #-48]!",
+            "mov x29, sp",
+            "stp x0, x1, [sp, #16]",
+            "str x2, [sp, #32]",
+            "bl {answer}",
+            "mov x16, x0",
+            "ldp x0, x1, [sp, #16]",
+            "ldr x2, [sp, #32]",
+            "ldp x29, x30, [sp], #48",
+            "cbnz x16, 2f",
+            "adrp x16, {real}",
+            "ldr x16, [x16, :lo12:{real}]",
+            "br x16",
+            "2: mov x0, x16",
+            "ret",
+            answer = sym $answer,
+            real = sym $real,
+        )
+    };
+}
+
 /// `dlsym(handle, name)`.
 ///
 /// # Safety
@@ -24,21 +73,7 @@ const STEMS: [&[u8]; 2] = [b"libibverbs.so", b"librdmacm.so"];
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {answer}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jne 2f",
-        "jmp qword ptr [rip + {real}]",
-        "2: ret",
-        answer = sym answer_dlsym,
-        real = sym real::DLSYM,
-    )
+    answer_or_jump!(answer_dlsym, real::DLSYM)
 }
 
 /// `dlvsym(handle, name, version)`.
@@ -52,21 +87,7 @@ pub unsafe extern "C" fn dlvsym(
     name: *const c_char,
     version: *const c_char,
 ) -> *mut c_void {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {answer}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jne 2f",
-        "jmp qword ptr [rip + {real}]",
-        "2: ret",
-        answer = sym answer_dlvsym,
-        real = sym real::DLVSYM,
-    )
+    answer_or_jump!(answer_dlvsym, real::DLVSYM)
 }
 
 /// `dlopen(file, flags)`.
@@ -76,21 +97,7 @@ pub unsafe extern "C" fn dlvsym(
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {answer}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jne 2f",
-        "jmp qword ptr [rip + {real}]",
-        "2: ret",
-        answer = sym answer_dlopen,
-        real = sym real::DLOPEN,
-    )
+    answer_or_jump!(answer_dlopen, real::DLOPEN)
 }
 
 unsafe extern "C" fn answer_dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
@@ -204,6 +211,10 @@ mod tests {
         }
     }
 
+    /// The first version of the C library on this architecture.
+    const FIRST_VERSION: &CStr =
+        if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
+
     #[test]
     fn other_names_reach_the_real_function() {
         // SAFETY: a NUL-terminated name.
@@ -211,7 +222,7 @@ mod tests {
         assert_eq!(found as usize, libc::malloc as *const () as usize);
         // SAFETY: as above.
         let versioned =
-            unsafe { dlvsym(libc::RTLD_DEFAULT, c"qsort".as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
+            unsafe { dlvsym(libc::RTLD_DEFAULT, c"qsort".as_ptr(), FIRST_VERSION.as_ptr()) };
         assert!(!versioned.is_null());
         // SAFETY: as above.
         assert!(unsafe { dlopen(c"no_such_library.so".as_ptr(), libc::RTLD_LAZY) }.is_null());

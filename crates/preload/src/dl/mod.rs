@@ -9,11 +9,11 @@
 //! library.
 //!
 //! Limits: `RTLD_DEEPBIND` libraries, `dlmopen` namespaces, static and set-user-id programs are
-//! beyond the reach of a preload. The hooks exist on x86-64; elsewhere only linked programs are
-//! served.
+//! beyond the reach of a preload. The hooks exist on x86-64 and aarch64; elsewhere only linked
+//! programs are served.
 
 mod elf;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod hooks;
 pub mod real;
 

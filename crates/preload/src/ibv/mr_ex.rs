@@ -45,8 +45,8 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     unsafe { pd_mr::register(pd, addr, length, iova, access as u32) }
 }
 
-/// Offsets by the C ABI of x86-64; no header that Debian has shows these fields.
-#[cfg(target_arch = "x86_64")]
+/// Offsets by the C ABIs of x86-64 and aarch64; no header that Debian has shows these fields.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const _: () = {
     use std::mem::{offset_of, size_of};
     assert!(offset_of!(ibv_mr_init_attr, comp_mask) == 16);

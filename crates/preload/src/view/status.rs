@@ -13,7 +13,7 @@ const LINK: libc::mode_t = libc::S_IFLNK | 0o777;
 const DEVICE: libc::mode_t = libc::S_IFCHR | 0o666;
 
 /// Preferred size of a read, in bytes.
-const BLOCK: i64 = 4096;
+const BLOCK: libc::blksize_t = 4096;
 
 /// A number for the file at a canonical path, the same each time.
 pub fn inode(path: &str) -> u64 {
