@@ -51,6 +51,17 @@ refuse! {
     ibv_alloc_dmah(context: *mut ibv_context, attr: *mut c_void) -> *mut c_void;
     ibv_dealloc_dmah(dmah: *mut c_void) -> c_int;
     ibv_create_comp_cntr(context: *mut ibv_context, attr: *mut c_void) -> *mut c_void;
+    ibv_destroy_comp_cntr(counter: *mut c_void) -> c_int;
+    ibv_set_comp_cntr(counter: *mut c_void, value: u64) -> c_int;
+    ibv_set_err_comp_cntr(counter: *mut c_void, value: u64) -> c_int;
+    ibv_read_comp_cntr(counter: *mut c_void, value: *mut u64) -> c_int;
+    ibv_read_err_comp_cntr(counter: *mut c_void, value: *mut u64) -> c_int;
+    ibv_inc_comp_cntr(counter: *mut c_void, amount: u64) -> c_int;
+    ibv_inc_err_comp_cntr(counter: *mut c_void, amount: u64) -> c_int;
+    ibv_qp_attach_comp_cntr(qp: *mut ibv_qp, counter: *mut c_void, attr: *mut c_void) -> c_int;
+    _ibv_query_comp_cntr_caps(
+        context: *mut ibv_context, caps: *mut c_void, size: usize
+    ) -> c_int;
 }
 
 /// `ibv_dm_export_dmabuf_fd`: device memory is the process's own, of which there is no DMA-buf.

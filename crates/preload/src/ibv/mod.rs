@@ -10,7 +10,6 @@
 pub mod absent;
 pub mod ah;
 pub mod buf;
-
 pub mod channel;
 pub mod context;
 pub mod cq;
@@ -31,6 +30,7 @@ pub mod qp;
 pub mod qp_attr;
 pub mod qp_ex;
 pub mod query;
+pub mod rate;
 pub mod registry;
 pub mod srq;
 pub mod xrcd;
