@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
+use weft_net::ports::PortBounds;
 use weft_reactor::THREADS_MAX;
 
 /// Who makes progress.
@@ -56,6 +57,8 @@ pub struct Settings {
     pub stall_after: Duration,
     /// `WEFT_LANE`: carry connections between processes of one host by shared memory.
     pub lane: LaneUse,
+    /// `WEFT_PORTS`: which ports are taken where nobody names one.
+    pub ports: PortBounds,
     /// `WEFT_THREADS`: threads of the engine, at least one and at most [`THREADS_MAX`].
     pub threads: usize,
 }
@@ -99,6 +102,7 @@ impl Settings {
                 _ => LaneUse::On,
             },
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
+            ports: variable("WEFT_PORTS").and_then(|v| PortBounds::parse(&v)).unwrap_or_default(),
             threads: threads.unwrap_or_else(processors).clamp(1, THREADS_MAX),
         }
     }

@@ -195,7 +195,8 @@ impl IwarpConnect {
         };
         let remote = at(self.peer.remote, (self.peer.qpn >> 8) as u16);
         let fd = socket::open(&remote, SocketKind::Stream)?;
-        socket::bind(fd.as_fd(), &at(self.peer.local, 0), false)?;
+        let ports = self.slot.host().settings().ports;
+        ports.bind(fd.as_fd(), &at(self.peer.local, 0), false)?;
         socket::connect(fd.as_fd(), &remote)?;
         let initiator = Initiator::new(self.offer()).map_err(io::Error::other)?;
         let stream = TcpStream::from(fd);

@@ -57,7 +57,7 @@ impl Number {
         if let Some(number) = open.iter().rev().find_map(IwarpPort::take) {
             return Ok(number);
         }
-        let port = IwarpPort::bind(Arc::downgrade(host)).map_err(refused)?;
+        let port = IwarpPort::bind(host).map_err(refused)?;
         open.push(Arc::clone(&port));
         IwarpPort::take(&port).ok_or(Misuse::Full)
     }
@@ -153,14 +153,14 @@ impl Early {
 }
 
 impl IwarpPort {
-    fn bind(host: Weak<Host>) -> io::Result<Arc<Self>> {
+    fn bind(host: &Arc<Host>) -> io::Result<Arc<Self>> {
         let any = [(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()];
         let [v6, v4] = any.map(|addr: SocketAddr| {
             let fd = socket::open(&addr, SocketKind::Stream)?;
             if addr.is_ipv6() {
                 let _is_the_default = socket::set_v6_only(fd.as_fd(), false);
             }
-            socket::bind(fd.as_fd(), &addr, false)?;
+            host.settings().ports.bind(fd.as_fd(), &addr, false)?;
             Ok::<_, io::Error>(fd)
         });
         let fd = v6.or(v4)?;
@@ -173,7 +173,7 @@ impl IwarpPort {
             early: VecDeque::new(),
         };
         Ok(Arc::new_cyclic(|this| Self {
-            host,
+            host: Arc::downgrade(host),
             socket: HighFd::new(fd),
             number,
             listens: AtomicBool::new(false),

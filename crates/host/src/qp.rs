@@ -108,7 +108,9 @@ impl HostQp {
         };
         let (port, number) = match personality {
             DeviceKind::Iwarp => (None, Some(Number::take(host)?)),
-            DeviceKind::Roce => (Some(Arc::new(UdpPort::for_queue_pair()?)), None),
+            DeviceKind::Roce => {
+                (Some(Arc::new(UdpPort::for_queue_pair(host.settings().ports)?)), None)
+            }
         };
         let led = number.as_ref().map(Number::value);
         let led = led.or(port.as_ref().map(|port| port.qp_number())).unwrap_or_default();

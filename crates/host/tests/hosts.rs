@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use ends::{DEADLINE, End};
 use weft_host::{DeviceKind, Host, HostSetup, ProgressMode};
+use weft_net::ports::PortBounds;
 use weft_net::secrecy::{Key, Secrecy};
 use weft_os::clock;
 use weft_verbs::{SendFlags, SendOp, SendWr, Wc, WcStatus};
@@ -69,4 +70,22 @@ fn hosts_with_different_keys_are_refused() {
     let (one, other) = (host(1, ProgressMode::Hybrid), host(2, ProgressMode::Hybrid));
     let [from, to] = pair([&one, &other], DeviceKind::Roce);
     assert_ne!(write(&from, &to), WcStatus::Success as u32);
+}
+
+#[test]
+fn a_host_keeps_to_its_ports() {
+    // Below those that Linux gives away by itself.
+    let setup = HostSetup::default();
+    let ports = PortBounds::parse("20000-29999").unwrap();
+    let bound =
+        Host::new(HostSetup { settings: weft_host::Settings { ports, ..setup.settings }, ..setup });
+    for kind in [DeviceKind::Roce, DeviceKind::Iwarp] {
+        let [mut from, to] = pair([&bound, &bound], kind);
+        for end in [&from, &to] {
+            let port = end.qp.num() >> 8;
+            assert!((20_000..=29_999).contains(&port), "{kind:?}: {port}");
+        }
+        from.fill(|at| at as u8);
+        assert_eq!(write(&from, &to), WcStatus::Success as u32, "{kind:?}");
+    }
 }

@@ -20,6 +20,7 @@
 pub mod buffers;
 pub mod lane;
 pub mod mpa_frame;
+pub mod ports;
 pub mod report;
 pub mod secrecy;
 pub mod silence;

@@ -25,6 +25,7 @@ use weft_verbs::Misuse;
 use control::ControlMessages;
 use names::{address_of, mapped, name_of, unspecified_like};
 
+use crate::ports::PortBounds;
 use crate::refused;
 use crate::socket::{self, SocketKind};
 
@@ -76,18 +77,27 @@ pub struct Bundle {
 impl UdpPort {
     /// Binds a port that the kernel chooses, or `number` if it is not zero, on every address.
     pub fn bind(number: u16) -> io::Result<Self> {
-        match Self::bind_to((Ipv6Addr::UNSPECIFIED, number).into()) {
+        Self::bind_within(PortBounds::NONE, number)
+    }
+
+    fn bind_within(bounds: PortBounds, number: u16) -> io::Result<Self> {
+        match Self::bind_to(bounds, (Ipv6Addr::UNSPECIFIED, number).into()) {
             Ok(port) => Ok(port),
             // A machine without IPv6.
             Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => {
-                Self::bind_to((Ipv4Addr::UNSPECIFIED, number).into())
+                Self::bind_to(bounds, (Ipv4Addr::UNSPECIFIED, number).into())
             }
             Err(error) => Err(error),
         }
     }
 
-    fn bind_to(at: SocketAddr) -> io::Result<Self> {
-        Self::adopt(UdpSocket::bind(at)?.into())
+    fn bind_to(bounds: PortBounds, at: SocketAddr) -> io::Result<Self> {
+        if bounds == PortBounds::NONE {
+            return Self::adopt(UdpSocket::bind(at)?.into());
+        }
+        let fd = socket::open(&at, SocketKind::Datagram)?;
+        bounds.bind(fd.as_fd(), &at, false)?;
+        Self::adopt(fd)
     }
 
     /// Takes a socket that is bound already.
@@ -116,12 +126,12 @@ impl UdpPort {
         Ok(Self { fd: HighFd::new(fd), number, tag, dual, room_octets, refused, cuts })
     }
 
-    /// A port for a queue pair.
+    /// A port for a queue pair, within `bounds`.
     ///
     /// # Errors
     /// If the system has none to give.
-    pub fn for_queue_pair() -> Result<Self, Misuse> {
-        Self::bind(0).map_err(refused)
+    pub fn for_queue_pair(bounds: PortBounds) -> Result<Self, Misuse> {
+        Self::bind_within(bounds, 0).map_err(refused)
     }
 
     /// A port for what comes to `group` by the network interfaces `interfaces`: one of many at the

@@ -139,6 +139,7 @@ impl CmId {
         space: PortSpace,
         transport: CmTransport,
     ) -> Arc<CmId> {
+        let manners = Manners { ports: channel.host().settings().ports, ..Manners::default() };
         Arc::new_cyclic(|me| CmId {
             me: me.clone(),
             space,
@@ -167,7 +168,7 @@ impl CmId {
                 failure: None,
                 told_qp: None,
                 dead: false,
-                options: IdOptions::default(),
+                options: IdOptions { manners, ..IdOptions::default() },
             }),
         })
     }
@@ -448,7 +449,7 @@ impl IdInner {
     pub(crate) fn reopen(&self) -> Result<OwnedFd, CmError> {
         let local = self.local.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let fd = sockets::open(SocketKind::Stream, &local, self.options.manners)?;
-        socket::bind(fd.as_fd(), &local, true)?;
+        self.options.manners.ports.bind(fd.as_fd(), &local, true)?;
         if let Some(tos) = self.options.tos {
             socket::set_tos(fd.as_fd(), local.is_ipv6(), tos)?;
         }

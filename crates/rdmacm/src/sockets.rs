@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use weft_host::CmTransport;
+use weft_net::ports::PortBounds;
 use weft_net::report;
 use weft_net::socket::{self, SocketKind};
 use weft_os::clock;
@@ -24,6 +25,8 @@ use crate::device::PortSpace;
 pub(crate) struct Manners {
     /// Others that allow it too may be bound to the same address.
     pub shared: bool,
+    /// Which ports are taken where the application names none.
+    pub ports: PortBounds,
     /// Whether the IPv6 wildcard excludes IPv4.
     pub v6_only: Option<bool>,
 }
@@ -161,8 +164,13 @@ impl Sockets {
 
 fn open_bound(kind: SocketKind, addr: &SocketAddr, manners: Manners) -> io::Result<OwnedFd> {
     let fd = open(kind, addr, manners)?;
-    match socket::bind(fd.as_fd(), addr, manners.shared) {
-        Err(e) if kind == SocketKind::Stream && addr.port() == 0 && is_taken(&e) => {
+    match manners.ports.bind(fd.as_fd(), addr, manners.shared) {
+        Err(e)
+            if kind == SocketKind::Stream
+                && addr.port() == 0
+                && manners.ports == PortBounds::NONE
+                && is_taken(&e) =>
+        {
             // Every free port is spoken for, but not for every destination.
             socket::defer_port(fd.as_fd());
             socket::bind(fd.as_fd(), addr, manners.shared)?;
