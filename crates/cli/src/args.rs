@@ -9,7 +9,7 @@ use weft_fault::FaultPlan;
 
 /// RDMA over any IP network, in user space.
 #[derive(Debug, Parser)]
-#[command(name = "weft", version, after_long_help = SEE_ALSO)]
+#[command(name = "weft", version = env!("WEFT_VERSION"), after_long_help = SEE_ALSO)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -85,6 +85,19 @@ pub enum WeftCommand {
     FarEnd(FarEndArgs),
     /// Simulate Shuttle and TCP's rate control over paths that no machine here has
     Sim(weft_sim::command::SimArgs),
+    /// Hand Weft to containers as a device
+    Cdi {
+        /// What to do
+        #[command(subcommand)]
+        command: CdiCommand,
+    },
+    /// Write the manual pages of all commands into a directory
+    #[command(hide = true)]
+    Man {
+        /// An existing directory
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -178,6 +191,30 @@ pub struct FarEndArgs {
     /// Print the BLAKE3 of this program
     #[arg(long)]
     pub hash: bool,
+}
+
+/// What there is to do for containers.
+#[derive(Debug, Subcommand)]
+pub enum CdiCommand {
+    /// Write a Container Device Interface file for this installation
+    ///
+    /// Container engines that find it in /etc/cdi, or in the directory that they are told, mount
+    /// Weft into unmodified images: `podman run --device weft/rdma=all IMAGE ibv_devinfo`. It takes
+    /// no privilege and no capability. For images of Fedora's kin that have no rdma-core, add
+    /// `--device weft/rdma=stubs`.
+    Generate(CdiGenerate),
+}
+
+/// The arguments of `weft cdi generate`.
+#[derive(Debug, Args)]
+pub struct CdiGenerate {
+    /// Write it to this file, such as /etc/cdi/weft.json; to stdout without
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+
+    /// Set a variable in the containers too, such as WEFT_PORTS=4000-4099
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
 }
 
 /// The arguments of `weft key`.
@@ -336,6 +373,8 @@ ENVIRONMENT
                     AF_UNIX; with copy no process reads the memory of another; with
                     off they go over the network, as between hosts
     WEFT_PROGRESS   inline, engine or hybrid: which threads move the data
+    WEFT_PORTS      LOW-HIGH: which ports of UDP and TCP are taken where CMD names none
+                    (default: the kernel's choice)
     WEFT_STALL_TIMEOUT_MS
                     How long a peer may stop in the middle of a frame
     WEFT_THREADS    How many threads Weft has at most for connections whose program

@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod args;
+mod cdi;
 mod doctor;
 mod elf;
 mod far_end;
@@ -20,6 +21,7 @@ mod perf;
 mod preload;
 mod program;
 mod run;
+mod stubs;
 mod sys;
 mod tally_file;
 mod variables;
@@ -27,11 +29,13 @@ mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use degen::command::Launcher;
 
-use crate::args::{Cli, WeftCommand};
+use crate::args::{CdiCommand, Cli, WeftCommand};
 
 /// The exit status of a run that `--require-traffic` finds idle.
 const NO_TRAFFIC: u8 = 123;
@@ -72,7 +76,9 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
         WeftCommand::Forward(forward) => over_ssh(|| weft_streams::command::forward(&forward)),
         WeftCommand::FarEnd(options) => over_ssh(|| far_end::main(&options)),
         WeftCommand::Key(key) => status_of(key::key(&key.command)),
+        WeftCommand::Cdi { command: CdiCommand::Generate(cdi) } => status_of(cdi::generate(&cdi)),
         WeftCommand::Sim(sim) => status_of(weft_sim::command::main(&sim)),
+        WeftCommand::Man { dir } => status_of(write_pages(&dir)),
         WeftCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut visible(), "weft", &mut std::io::stdout());
             0
@@ -84,6 +90,12 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
 fn over_ssh(command: impl FnOnce() -> u8) -> u8 {
     sys::ignore_broken_pipes();
     command()
+}
+
+/// Writes `weft.1` and a page for each command that is not hidden.
+fn write_pages(dir: &Path) -> anyhow::Result<()> {
+    clap_mangen::generate_to(Cli::command(), dir)
+        .with_context(|| format!("writing manual pages into {}", dir.display()))
 }
 
 /// Commands without the hidden ones, for shell completion.

@@ -54,16 +54,17 @@ impl Executable {
         }
     }
 
-    /// What the dynamic linker would load for it, with `preload` before everything: a line for
-    /// each library, and what it complains about.
+    /// What the dynamic linker would load for it, with `preload` before everything and `path`
+    /// as `LD_LIBRARY_PATH`: a line for each library, and what it complains about.
     ///
     /// # Errors
     /// It has no dynamic linker, or that cannot be run.
-    pub fn trace(&self, preload: &OsStr) -> io::Result<Output> {
+    pub fn trace(&self, preload: &OsStr, path: &OsStr) -> io::Result<Output> {
         let linker = self.elf().and_then(|elf| elf.interpreter.as_ref());
         let linker = linker.ok_or(io::ErrorKind::Unsupported)?;
         let mut command = Command::new(OsStr::from_bytes(linker));
-        command.arg("--list").arg(&self.path).env("LD_PRELOAD", preload).output()
+        command.env("LD_PRELOAD", preload).env("LD_LIBRARY_PATH", path);
+        command.arg("--list").arg(&self.path).output()
     }
 
     /// Why Weft cannot be put before this program, if it cannot. `user` and `group` are the
@@ -95,20 +96,33 @@ impl Executable {
 
     /// Where the dynamic linker finds `library` for this program: it is asked.
     fn resolve(&self, elf: &Elf, library: &OsStr) -> Option<PathBuf> {
+        listed(&self.list(elf)?, library.as_bytes())
+    }
+
+    /// The paths of the libraries that the dynamic linker finds for this program: it is asked.
+    pub fn libraries(&self) -> Vec<PathBuf> {
+        let list = self.elf().and_then(|elf| self.list(elf)).unwrap_or_default();
+        list.split(|&b| b == b'\n').filter_map(|line| Some(resolved(line)?.1)).collect()
+    }
+
+    fn list(&self, elf: &Elf) -> Option<Vec<u8>> {
         let linker = OsStr::from_bytes(elf.interpreter.as_ref()?);
-        let list = Command::new(linker).arg("--list").arg(&self.path).output().ok()?;
-        listed(&list.stdout, library.as_bytes())
+        Some(Command::new(linker).arg("--list").arg(&self.path).output().ok()?.stdout)
     }
 }
 
-/// The path in a line `library => path (address)` of the dynamic linker's list.
+/// The path of `library` in the dynamic linker's list.
 fn listed(list: &[u8], library: &[u8]) -> Option<PathBuf> {
-    list.split(|&b| b == b'\n').find_map(|line| {
-        let line = String::from_utf8_lossy(line);
-        let (name, rest) = line.trim().split_once(" => ")?;
-        let (path, _) = rest.rsplit_once(" (")?;
-        (name.as_bytes() == library && path.starts_with('/')).then(|| PathBuf::from(path))
-    })
+    let mut found = list.split(|&b| b == b'\n').filter_map(resolved);
+    found.find_map(|(name, path)| (name.as_bytes() == library).then_some(path))
+}
+
+/// Name and path in a line `library => path (address)` of that list.
+fn resolved(line: &[u8]) -> Option<(String, PathBuf)> {
+    let line = String::from_utf8_lossy(line);
+    let (name, rest) = line.trim().split_once(" => ")?;
+    let (path, _) = rest.rsplit_once(" (")?;
+    path.starts_with('/').then(|| (name.to_owned(), PathBuf::from(path)))
 }
 
 /// The file that `execvp` would try to run.

@@ -14,9 +14,10 @@ use weft_net::secrecy::read_key;
 use crate::args::{Level, RunOptions};
 use crate::program::Executable;
 use crate::watch::Watch;
-use crate::{OUR_FAILURE, library, preload, sys, variables};
+use crate::{OUR_FAILURE, library, preload, stubs, sys, variables};
 
 const PRELOAD: &str = "LD_PRELOAD";
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Limits a seed to a length that can be typed.
 const SEED_SHIFT: u32 = 40;
 
@@ -146,10 +147,22 @@ impl Environment {
         };
         let program = Executable::find(&options.command[0], self.get("PATH"));
         self.warn_of_obstacle(program.as_ref());
-        let sanitizer = program.and_then(|program| program.sanitizer());
+        let sanitizer = program.as_ref().and_then(Executable::sanitizer);
         let list = preload::with(&existing, &library, sanitizer.as_deref())?;
         self.set(PRELOAD, list);
+        if !options.sockets {
+            self.supply_stubs(&library, program.as_ref());
+        }
         Ok(())
+    }
+
+    /// Has CMD and its children find stubs of the libraries of rdma-core that are not here.
+    fn supply_stubs(&mut self, library: &Path, program: Option<&Executable>) {
+        let path = self.get(LIBRARY_PATH).unwrap_or_default().to_owned();
+        let dirs = stubs::needed(library, &path, program);
+        if !dirs.is_empty() {
+            self.set(LIBRARY_PATH, stubs::extended(&path, &dirs));
+        }
     }
 
     fn warn_of_obstacle(&self, program: Option<&Executable>) {

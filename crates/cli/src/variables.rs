@@ -5,6 +5,7 @@
 use std::ffi::{OsStr, OsString};
 
 use weft_fault::FaultPlan;
+use weft_net::ports::PortBounds;
 
 /// A variable that Weft reads.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +20,14 @@ enum AllowedValues {
     OneOf(&'static [&'static str]),
     Number,
     Plan,
+    Ports,
     Any,
 }
 
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 23] = [
+pub const KNOWN: [Variable; 24] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -40,6 +42,7 @@ pub const KNOWN: [Variable; 23] = [
         name: "WEFT_PROGRESS",
         values: AllowedValues::OneOf(&["inline", "engine", "hybrid"]),
     },
+    Variable { name: "WEFT_PORTS", values: AllowedValues::Ports },
     Variable { name: "WEFT_STALL_TIMEOUT_MS", values: AllowedValues::Number },
     Variable { name: "WEFT_THREADS", values: AllowedValues::Number },
     Variable { name: "WEFT_DEV", values: AllowedValues::Any },
@@ -80,6 +83,9 @@ fn warning(name: &OsStr, value: &OsStr) -> Option<String> {
     let wanted = match known.values {
         AllowedValues::OneOf(values) if !values.contains(&text.as_ref()) => values.join(", "),
         AllowedValues::Number if text.parse::<u64>().is_err() => String::from("a number"),
+        AllowedValues::Ports if PortBounds::parse(&text).is_none() => {
+            String::from("a range of ports such as 4000-4099")
+        }
         AllowedValues::Plan => match FaultPlan::parse(&text) {
             Ok(_) => return None,
             Err(error) => return Some(format!("{name} is ignored: {error}")),
@@ -110,6 +116,7 @@ mod tests {
         assert_eq!(warned("WEFT_CRC", "no"), ["WEFT_CRC=no is ignored; it can be: on, off"]);
         assert_eq!(warned("WEFT_SEED", "x").len(), 1);
         assert!(warned("WEFT_SEED", "17").is_empty());
+        assert!(warned("WEFT_PORTS", "0-9")[0].contains("such as 4000-4099"));
         assert!(warned("WEFT_LIB", "anything").is_empty());
         assert!(warned("WEFT_FAULT", "drop=1%").is_empty());
         assert!(warned("WEFT_FAULT", "drop=1")[0].contains("drop=SHARE"));

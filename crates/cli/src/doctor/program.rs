@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::doctor::report::{CheckResult, DoctorReport};
 use crate::program::Executable;
-use crate::{preload, sys, variables};
+use crate::{preload, stubs, sys, variables};
 
 /// Room for the extended attribute of a file with capabilities.
 const CAPABILITIES_MAX: usize = 64;
@@ -121,7 +121,15 @@ fn linked(program: &Executable, library: Option<&Path>, report: &mut DoctorRepor
         report.add(CheckResult::wrong("library", text).advise("install Weft elsewhere"));
         return;
     };
-    let Ok(output) = program.trace(&list) else {
+    let found = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let stubs = stubs::needed(library, &found, Some(program));
+    if !stubs.is_empty() {
+        let names = stubs.iter().filter_map(|dir| dir.file_name()?.to_str());
+        let text = format!("not installed: {}", names.collect::<Vec<_>>().join(", "));
+        let advice = "nothing: weft run supplies a stub, and Weft serves its verbs";
+        report.add(CheckResult::note("libraries", text).advise(advice));
+    }
+    let Ok(output) = program.trace(&list, &stubs::extended(&found, &stubs)) else {
         report.add(CheckResult::note(
             "program",
             format!("{path}: its dynamic linker cannot be asked"),
