@@ -4,21 +4,18 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-bindir = $(DESTDIR)$(PREFIX)/bin
-libdir = $(DESTDIR)$(PREFIX)/lib/weft
-sharedir = $(DESTDIR)$(PREFIX)/share
-
 .PHONY: all help demo check test test-units test-clients test-measurements lint build release \
         bench bench-copy bench-quick bench-wan benchmarks examples interop soak soak-connections \
         soak-fio soak-stopped soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri \
         mutants sanitizers advisories deps mpich publish-check pyverbs peers servers install \
-        uninstall dist test-dist demo-deps rust
+        uninstall dist test-dist test-recipes \
+        test-arm64 test-languages demo-deps rust
 .NOTPARALLEL:
 
 all: release
 
 help: ## This list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: demo-deps rust ## Verified RDMA between two processes, beside kernel TCP (a minute)
 	@$(CARGO) build --release --locked -p weft-cli -p weft-preload
@@ -34,6 +31,7 @@ check: ## The quick tier: style, lints, the crate graph, unit tests (below a min
 test: deps mpich pyverbs servers lint build ## Everything that must hold: style, lints, all tests
 	@status=0; \
 	$(CARGO) xtask test || status=1; \
+	scripts/test-languages.sh $(TARGET)/debug || status=1; \
 	$(CARGO) build --workspace --release --locked && $(CARGO) xtask cost || status=1; \
 	exit $$status
 
@@ -163,26 +161,27 @@ demo-deps:
 rust:
 	@scripts/rust.sh
 
-install: release ## weft, degen, the libraries and completions below PREFIX
-	install -D -m 755 $(TARGET)/release/weft $(bindir)/weft
-	install -D -m 755 $(TARGET)/release/degen $(bindir)/degen
-	install -D -m 644 $(TARGET)/release/libweft.so $(libdir)/libweft.so
-	install -m 644 $(TARGET)/release/libweft_sockets.so $(libdir)/libweft_sockets.so
-	install -d $(sharedir)/bash-completion/completions $(sharedir)/zsh/site-functions
-	install -d $(sharedir)/fish/vendor_completions.d
-	$(bindir)/weft completions bash > $(sharedir)/bash-completion/completions/weft
-	$(bindir)/weft completions zsh > $(sharedir)/zsh/site-functions/_weft
-	$(bindir)/weft completions fish > $(sharedir)/fish/vendor_completions.d/weft.fish
+install: release ## weft, degen, libraries, manual pages and completions below PREFIX
+	@scripts/layout.sh $(TARGET)/release $(TARGET)/layout
+	@sh $(TARGET)/layout/install.sh --prefix $(DESTDIR)$(PREFIX)
 
-dist: rust ## A release for machines with glibc 2.28 or newer, in target/dist (minutes)
-	@scripts/dist.sh
+uninstall: ## Removes what install put below PREFIX
+	@sh scripts/install.sh --prefix $(DESTDIR)$(PREFIX) --uninstall
+
+dist: rust ## Release files for x86-64 and aarch64 in target/dist (ARCHES=x86_64: one; minutes)
+	@scripts/dist.sh $(ARCHES)
 
 test-dist: ## Runs the release of target/dist in root file systems of Debian and Ubuntu (as root)
 	@scripts/deps.sh --only debootstrap bubblewrap
 	@scripts/test-dist.sh
 
-uninstall: ## Removes what install put below PREFIX
-	rm -f $(bindir)/weft $(bindir)/degen $(libdir)/libweft.so $(libdir)/libweft_sockets.so
-	rm -f $(sharedir)/bash-completion/completions/weft $(sharedir)/zsh/site-functions/_weft
-	rm -f $(sharedir)/fish/vendor_completions.d/weft.fish
-	-rmdir $(libdir)
+test-recipes: ## Executes the CI recipes and the container device with it, in clean roots (as root)
+	@scripts/deps.sh --only debootstrap bubblewrap python3
+	@scripts/test-recipes.sh
+
+test-arm64: ## Runs the aarch64 release of target/dist under emulation (as root, minutes)
+	@scripts/deps.sh --only debootstrap bubblewrap qemu-user-static iproute2
+	@scripts/test-arm64.sh
+
+test-languages: build ## The projects of examples/testing with their languages' test runners
+	@scripts/test-languages.sh $(TARGET)/debug

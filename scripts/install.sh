@@ -8,7 +8,7 @@ usage() {
 Usage: install.sh [--prefix DIR] [RELEASE]
        install.sh [--prefix DIR] --uninstall
 
-Installs weft, degen, the libraries and shell completions below DIR (~/.local).
+Installs weft, degen, libraries, manual pages and shell completions below DIR (~/.local).
 
 RELEASE is a file weft-VERSION-ARCH-linux.tar.gz or its URL. Without one, the release that this
 script lies in is installed. If the file RELEASE.sha256 is beside it, the release has to match.
@@ -38,24 +38,27 @@ place() {
     mv -f "$2.new" "$2"
 }
 
-# The files of a release below its directory, and modes.
+# What is installed below the prefix, a file a line.
+list=lib/weft/installed
+
+# The files of a release below its directory.
 files() {
-    cat <<'END'
-bin/weft 755
-bin/degen 755
-lib/weft/libweft.so 644
-lib/weft/libweft_sockets.so 644
-share/bash-completion/completions/weft 644
-share/zsh/site-functions/_weft 644
-share/fish/vendor_completions.d/weft.fish 644
-END
+    (cd "$1" && find bin lib share -type f | sort)
 }
 
 install_from() {
     [ -f "$1/bin/weft" ] || fail "$1 has no bin/weft: this is no release of Weft"
     "$1/bin/weft" --version >/dev/null ||
         fail "$1/bin/weft does not run on this machine ($(uname -sm)); the line above says why"
-    files | while read -r file mode; do place "$1/$file" "$prefix/$file" "$mode"; done
+    remove_others "$1"
+    files "$1" | while read -r file; do
+        case $file in
+        bin/*) place "$1/$file" "$prefix/$file" 755 ;;
+        *) place "$1/$file" "$prefix/$file" 644 ;;
+        esac
+    done
+    { files "$1" && echo $list; } >"$prefix/$list.new"
+    mv -f "$prefix/$list.new" "$prefix/$list"
     echo "installed $("$prefix/bin/weft" --version) below $prefix"
     case ":$PATH:" in
     *":$prefix/bin:"*) ;;
@@ -63,9 +66,24 @@ install_from() {
     esac
 }
 
+# What an older release had and this one has not.
+remove_others() {
+    [ -f "$prefix/$list" ] || return 0
+    while read -r file; do
+        [ -f "$1/$file" ] || [ "$file" = $list ] || remove "$file"
+    done <"$prefix/$list"
+}
+
+# One file below the prefix, and the directories that are empty without it.
+remove() {
+    rm -f "$prefix/$1"
+    (cd "$prefix" && rmdir -p "$(dirname "$1")" 2>/dev/null) || true
+}
+
 uninstall() {
-    files | while read -r file _; do rm -f "$prefix/$file"; done
-    rmdir "$prefix/lib/weft" 2>/dev/null || true
+    [ -f "$prefix/$list" ] || fail "$prefix/$list is missing: nothing was installed from here"
+    kept=$(cat "$prefix/$list")
+    for file in $kept; do remove "$file"; done
     echo "removed Weft from $prefix"
 }
 

@@ -1,91 +1,38 @@
 #!/usr/bin/env bash
 # Installs the release of target/dist in root file systems that nobody prepared, as their user
-# without rights or a package manager, and runs two programs of rdma-core over it. Needs root and a
-# network for the file systems themselves, which stay in target/dist/roots; those that cannot be had
-# are skipped by name.
+# without rights or a package manager, and runs two programs of rdma-core over it. Those that cannot
+# be had are skipped by name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/roots.sh
 
 limit_s=10
-debian=http://deb.debian.org/debian
-older=http://archive.debian.org/debian
-ubuntu=http://archive.ubuntu.com/ubuntu
 systems=(
     "debian-10 buster $older"
     "debian-11 bullseye $debian" "debian-12 bookworm $debian" "debian-13 trixie $debian"
     "debian-sid sid $debian" "ubuntu-20.04 focal $ubuntu" "ubuntu-22.04 jammy $ubuntu"
     "ubuntu-24.04 noble $ubuntu"
 )
-release=$(ls -t target/dist/weft-*-linux.tar.gz | head -1)
-roots=target/dist/roots
-mkdir -p $roots
-for tool in debootstrap bwrap; do
-    command -v $tool >/dev/null || { echo "test-dist: $tool is missing" >&2 && exit 1; }
-done
+arch=$(uname -m)
+release=$(ls -t target/dist/weft-*-"$arch"-linux.tar.gz | head -1)
+wheel=$(ls -t target/dist/weft_rdma-*_"$arch".whl | head -1)
 
-make_root() {
-    local name=$1 suite=$2 mirror=$3 script=
-    [ ! -e "$roots/$name.made" ] || return 0
-    rm -rf "${roots:?}/$name"
-    [ -e "/usr/share/debootstrap/scripts/$suite" ] || script=/usr/share/debootstrap/scripts/gutsy
-    local keys=(--no-check-gpg)
-    [ "$mirror" != $debian ] || keys=()
-    local components=main
-    [ "$mirror" != $ubuntu ] || components=main,universe
-    debootstrap "${keys[@]}" --variant=minbase --components=$components \
-        --include=ibverbs-utils,rdmacm-utils "$suite" "$roots/$name" "$mirror" $script \
-        >"$roots/$name.log" 2>&1 && touch "$roots/$name.made"
-}
-
-# In a network of its own, with loopback alone, and nothing of this machine but the release.
-inside() {
-    local root=$1
-    shift
-    bwrap --ro-bind "$root" / --dev /dev --proc /proc --tmpfs /tmp --tmpfs /mnt \
-        --ro-bind "$PWD/${release%/*}" /mnt/release \
-        --ro-bind "$PWD/scripts/install.sh" /mnt/install.sh \
-        --unshare-all --uid 1000 --gid 1000 --die-with-parent --clearenv \
-        --setenv HOME /tmp --setenv PATH /tmp/.local/bin:/usr/bin:/bin "$@"
-}
-
-# What a user would type. Each program checks the bytes that it received.
-try() {
-    # shellcheck disable=SC2016 # It is expanded inside.
-    inside "$1" /bin/sh -euc '
-        sh /mnt/install.sh /mnt/release/'"${release##*/}"' >/dev/null
-        weft run ibv_rc_pingpong -c >/dev/null 2>&1 &
-        tries=0
-        until weft run ibv_rc_pingpong -c 127.0.0.1 >/tmp/out 2>&1; do
-            tries=$((tries + 1))
-            [ $tries -lt 50 ] || { cat /tmp/out; exit 1; }
-            sleep 0.1
-        done
-        wait
-        weft run rping -s -a 127.0.0.1 -v -C 3 >/dev/null 2>&1 &
-        tries=0
-        until weft run rping -c -a 127.0.0.1 -V -C 3 >/tmp/out 2>&1; do
-            tries=$((tries + 1))
-            [ $tries -lt 50 ] || { cat /tmp/out; exit 1; }
-            sleep 0.1
-        done
-        wait'
-}
+programs="
+    both 'weft run ibv_rc_pingpong -c' 'weft run ibv_rc_pingpong -c 127.0.0.1'
+    both 'weft run rping -s -a 127.0.0.1 -v -C 3' 'weft run rping -c -a 127.0.0.1 -V -C 3'"
+status=0
 
 glibc_of() {
     inside "$1" /bin/sh -c 'ldd --version 2>&1 | sed -n "1s/.* //p"'
 }
 
-status=0
-printf '| system | glibc | rdma-core | from the release to verified bytes |\n|---|---|---|---|\n'
-for system in "${systems[@]}"; do
-    read -r name suite mirror <<<"$system"
-    if ! make_root "$name" "$suite" "$mirror"; then
-        printf '| %s | | | skipped: it could not be had, see %s |\n' "$name" "$roots/$name.log"
-        continue
-    fi
-    core=$(sed -n '/^Package: libibverbs1$/,/^$/s/^Version: //p' "$roots/$name/var/lib/dpkg/status")
+# report NAME CORE [BWRAP OPTIONS] COMMANDS: times the commands in the root file system NAME.
+report() {
+    local name=$1 core=$2 began took_ms said
+    shift 2
     began=$(date +%s%N)
-    if try "$roots/$name" >"$roots/$name.out" 2>&1; then
+    if inside "$roots/$name" "${@:1:$#-1}" /bin/sh -euc "$both${*: -1}" \
+        >"$roots/$name.out" 2>&1; then
         took_ms=$((($(date +%s%N) - began) / 1000000))
         said="$((took_ms / 1000)).$((took_ms % 1000 / 100)) s"
         if [ $took_ms -gt $((limit_s * 1000)) ]; then
@@ -96,6 +43,33 @@ for system in "${systems[@]}"; do
         said="failed: $(tail -1 "$roots/$name.out")"
         status=1
     fi
-    printf '| %s | %s | %s | %s |\n' "$name" "$(glibc_of "$roots/$name")" "${core%%-*}" "$said"
+    printf '| %s | %s | %s | %s |\n' "$name" "$(glibc_of "$roots/$name")" "$core" "$said"
+}
+
+printf '| system | glibc | rdma-core | from the release to verified bytes |\n|---|---|---|---|\n'
+for system in "${systems[@]}"; do
+    read -r name suite mirror <<<"$system"
+    if ! make_root "$name" "$suite" "$mirror"; then
+        printf '| %s | | | skipped: it could not be had, see %s |\n' "$name" "$roots/$name.log"
+        continue
+    fi
+    core=$(sed -n '/^Package: libibverbs1$/,/^$/s/^Version: //p' "$roots/$name/var/lib/dpkg/status")
+    report "$name" "${core%%-*}" \
+        "sh /mnt/install.sh /mnt/release/${release##*/} >/dev/null$programs"
 done
+
+# Systems without any library of rdma-core: the programs, which ask for version nodes up to their
+# own release's, come from another one.
+bare=(--ro-bind "$roots/debian-13/usr/bin" /mnt/programs
+    --setenv PATH /tmp/.local/bin:/tmp/venv/bin:/usr/bin:/bin:/mnt/programs)
+if make_root python-slim trixie $debian python3-venv,python3-pip; then
+    report python-slim "none (wheel)" "${bare[@]}" \
+        "python3 -m venv /tmp/venv
+        pip -q install --no-index /mnt/release/${wheel##*/}
+        python3 -c 'import weft_rdma; weft_rdma.run([\"ibv_devices\"], check=True)'$programs"
+    report python-slim "none (archive)" "${bare[@]}" \
+        "sh /mnt/install.sh /mnt/release/${release##*/} >/dev/null$programs"
+else
+    printf '| python-slim | | | skipped: it could not be had, see %s |\n' "$roots/python-slim.log"
+fi
 exit $status

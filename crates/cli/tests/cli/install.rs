@@ -7,11 +7,12 @@ use std::process::{Command, Output};
 
 use crate::common::{Dir, text};
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "bin/weft",
     "bin/degen",
     "lib/weft/libweft.so",
     "lib/weft/libweft_sockets.so",
+    "lib/weft/stubs/libefa/libefa.so.1",
     "share/bash-completion/completions/weft",
     "share/zsh/site-functions/_weft",
     "share/fish/vendor_completions.d/weft.fish",
@@ -28,9 +29,9 @@ fn archive(dir: &Dir) -> String {
         let to = dir.path("weft-0-test").join(file);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         let from = built.join(to.file_name().unwrap());
-        match file.starts_with("share") {
-            true => fs::write(to, "").unwrap(),
-            false => std::os::unix::fs::symlink(from, to).unwrap(),
+        match from.exists() {
+            true => std::os::unix::fs::symlink(from, to).unwrap(),
+            false => fs::write(to, "").unwrap(),
         }
     }
     let archive = dir.text_path("weft.tar.gz");
@@ -59,7 +60,7 @@ fn a_release_is_installed_replaced_and_removed() {
     let installed = install(&["--prefix", to, archive]);
     assert!(installed.status.success(), "{}", text(&installed.stderr));
     assert!(text(&installed.stdout).contains("add it to PATH"));
-    assert_eq!(files(&prefix).len(), FILES.len());
+    assert_eq!(files(&prefix).len(), FILES.len() + 1, "and the list of them");
     let weft = prefix.join("bin/weft");
     let shown = Command::new(&weft).args(["run", "sh", "-c", "echo $LD_PRELOAD"]).output().unwrap();
     let library = prefix.join("lib/weft/libweft.so").canonicalize().unwrap();
@@ -77,6 +78,9 @@ fn a_release_is_installed_replaced_and_removed() {
 
     assert!(install(&["--prefix", to, "--uninstall"]).status.success());
     assert_eq!(files(&prefix), Vec::<PathBuf>::new());
+    assert!(!prefix.join("lib").exists() && !prefix.join("share").exists());
+    let again = install(&["--prefix", to, "--uninstall"]);
+    assert!(!again.status.success() && text(&again.stderr).contains("nothing was installed"));
 }
 
 #[test]

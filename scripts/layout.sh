@@ -1,0 +1,25 @@
+#!/bin/sh
+# Lays out an installation in DIR from the build in BUILT: layout.sh BUILT DIR [WEFT [CC...]]. WEFT
+# is a build of this machine's that says its manual, CC the C compiler for the stubs.
+set -eu
+
+built=$1
+to=$2
+weft=${3:-$built/weft}
+shift $(($# < 3 ? $# : 3))
+scripts=$(cd "$(dirname "$0")" && pwd)
+
+rm -rf "$to"
+install -D -m 755 -t "$to/bin" "$built/weft" "$built/degen"
+install -D -m 644 -t "$to/lib/weft" "$built/libweft.so" "$built/libweft_sockets.so"
+"$scripts/stubs.sh" "$to/lib/weft/stubs" "$@"
+chmod 644 "$to"/lib/weft/stubs/*/*
+
+share=$to/share
+mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/site-functions" \
+    "$share/fish/vendor_completions.d"
+"$weft" man "$share/man/man1"
+"$weft" completions bash >"$share/bash-completion/completions/weft"
+"$weft" completions zsh >"$share/zsh/site-functions/_weft"
+"$weft" completions fish >"$share/fish/vendor_completions.d/weft.fish"
+install -m 755 "$scripts/install.sh" "$to/install.sh"
