@@ -1,0 +1,3 @@
+module example.org/testing-with-weft
+
+go 1.19

@@ -1,0 +1,5 @@
+//! Links libibverbs.
+
+fn main() {
+    println!("cargo:rustc-link-lib=ibverbs");
+}
