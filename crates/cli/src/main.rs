@@ -130,6 +130,21 @@ mod tests {
     }
 
     #[test]
+    fn every_command_that_is_shown_has_a_page() {
+        let dir = std::env::temp_dir().join(format!("weft-man-{}", std::process::id()));
+        assert_eq!(status(&format!("weft man {}", dir.display())), OUR_FAILURE, "no directory");
+        std::fs::create_dir(&dir).unwrap();
+        assert_eq!(status(&format!("weft man {}", dir.display())), 0);
+        let page = |name: &str| std::fs::read_to_string(dir.join(format!("{name}.1")));
+        assert!(page("weft").unwrap().contains(env!("WEFT_VERSION")));
+        for command in Cli::command().get_subcommands() {
+            let shown = page(&format!("weft-{}", command.get_name())).is_ok();
+            assert_eq!(shown, !command.is_hide_set(), "{}", command.get_name());
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
     fn answers_are_not_errors() {
         assert_eq!(status("weft --version"), 0);
         assert_eq!(status("weft run --help"), 0);
