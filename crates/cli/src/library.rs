@@ -1,5 +1,6 @@
 //! Paths of the preloaded libraries.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -12,14 +13,15 @@ pub const VERBS: &str = "libweft.so";
 pub const SOCKETS: &str = "libweft_sockets.so";
 
 /// The library `name`, as an absolute path: `given` if there is one, else the first that lies
-/// where a build or an installation puts it, seen from the directory of `weft` itself.
+/// where a build or an installation puts it, seen from the directory of `weft` itself; then that of
+/// an installation in one of the usual places, for a `weft` that was copied alone.
 ///
 /// # Errors
 /// There is none, it is not a library of this machine, or what was given is another library.
 pub fn find(name: &str, given: Option<&Path>, own_dir: &Path) -> Result<PathBuf> {
     let found = match given {
         Some(path) => path.to_path_buf(),
-        None => search(name, own_dir)?,
+        None => search(name, own_dir, &prefixes(std::env::var_os("HOME").as_deref()))?,
     };
     let path = found.canonicalize().with_context(|| format!("{}", found.display()))?;
     match elf::read(&path).with_context(|| format!("{}", path.display()))? {
@@ -35,10 +37,18 @@ fn mark_of(name: &str) -> &'static str {
     elf::MARKS[usize::from(name == SOCKETS)]
 }
 
-fn search(name: &str, own_dir: &Path) -> Result<PathBuf> {
-    let places = ["", "../lib", "../lib/weft"].map(|place| own_dir.join(place).join(name));
+/// Where installations go by default: that of the user's own, of the machine, of a package.
+fn prefixes(home: Option<&OsStr>) -> Vec<PathBuf> {
+    let own = home.filter(|home| !home.is_empty()).map(|home| Path::new(home).join(".local"));
+    own.into_iter().chain(["/usr/local", "/usr"].map(PathBuf::from)).collect()
+}
+
+fn search(name: &str, own_dir: &Path, prefixes: &[PathBuf]) -> Result<PathBuf> {
+    let beside = ["", "../lib", "../lib/weft"].map(|place| own_dir.join(place));
+    let installed = prefixes.iter().map(|prefix| prefix.join("lib/weft"));
+    let places: Vec<_> = beside.into_iter().chain(installed).map(|dir| dir.join(name)).collect();
     let found = places.iter().find(|path| path.is_file());
-    let tried = || places.each_ref().map(|path| path.display().to_string()).join(", ");
+    let tried = || places.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
     found.cloned().with_context(|| {
         format!("{name} is in none of {}; give its path with --lib or WEFT_LIB", tried())
     })
@@ -73,8 +83,17 @@ mod tests {
     }
 
     #[test]
+    fn a_weft_that_was_copied_alone_finds_an_installation() {
+        let dir = installation("d", ".local/lib/weft/libweft.so");
+        let prefixes = prefixes(Some(dir.as_os_str()));
+        let found = search(VERBS, Path::new("/nonexistent"), &prefixes).unwrap();
+        assert_eq!(found, dir.join(".local/lib/weft/libweft.so"));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
     fn a_missing_library_is_explained() {
-        let error = find(VERBS, None, Path::new("/nonexistent")).unwrap_err().to_string();
+        let error = search(VERBS, Path::new("/nonexistent"), &[]).unwrap_err().to_string();
         assert!(error.contains("../lib/weft/libweft.so") && error.contains("WEFT_LIB"), "{error}");
     }
 
