@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds into target/dist what there is for users, for each architecture: an archive, a .deb, a .rpm
-# and a Python wheel, for machines with glibc 2.28 or newer, one static program for any Linux, a bill
-# of materials, and SHA-256 sums. dist.sh [x86_64|aarch64]... The same sources give the same bytes.
+# and a Python wheel, for machines with glibc 2.28 or newer, one static program for any Linux, a
+# bill of materials, and SHA-256 sums. dist.sh [x86_64|aarch64]... The same sources give the same
+# bytes.
 #
 # zig is the C compiler and linker: it has the symbols of each glibc, where the system's own linker
 # asks for the newest ones, and it links for other architectures.

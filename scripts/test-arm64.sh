@@ -13,7 +13,10 @@ release=$(ls -t target/dist/weft-*-aarch64-linux.tar.gz 2>/dev/null | head -1)
 root=target/dist/roots/debian-12-arm64
 include=ibverbs-utils,rdmacm-utils,perftest,python3-pyverbs
 
-[ -n "$release" ] || { echo "test-arm64: no release for aarch64 in target/dist: make dist" >&2 && exit 1; }
+if [ -z "$release" ]; then
+    echo "test-arm64: no release for aarch64 in target/dist: make dist" >&2
+    exit 1
+fi
 for tool in debootstrap bwrap unshare; do
     command -v $tool >/dev/null || { echo "test-arm64: $tool is missing" >&2 && exit 1; }
 done
@@ -37,10 +40,14 @@ make_root() {
 
 # Programs for aarch64 run by qemu, in this mount namespace alone. Its file is opened here: the root
 # file system need not have it.
+# shellcheck disable=SC2016 # It is expanded inside.
 with_interpreter='
+    zeros="\x00\x00\x00\x00\x00\x00\x00\x00"
+    ones="\xff\xff\xff\xff\xff\xff\xff"
+    magic="\x7fELF\x02\x01\x01\x00$zeros\x02\x00\xb7\x00"
+    mask="$ones\x00$ones\xff\xfe\xff\xff\xff"
     mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
-    printf "%s" ":aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:$1:F" \
-        >/proc/sys/fs/binfmt_misc/register
+    printf "%s" ":aarch64:M::$magic:$mask:$1:F" >/proc/sys/fs/binfmt_misc/register
     shift
     ip link set lo up
     exec "$@"'
@@ -97,14 +104,16 @@ for program in rc uc ud srq; do
         "both 'weft run ibv_${program}_pingpong -c -n 50' \
             'weft run ibv_${program}_pingpong -c -n 50 127.0.0.1'"
 done
-check "ibv_rc_pingpong -c, sealed" "weft key new /tmp/key; export WEFT_KEY=/tmp/key WEFT_LANE=off
+check "ibv_rc_pingpong -c, sealed" "weft key new /tmp/key
+    export WEFT_KEY=/tmp/key WEFT_LANE=off
     both 'weft run ibv_rc_pingpong -c -n 50' 'weft run ibv_rc_pingpong -c -n 50 127.0.0.1'"
 check "rping -V, weft0" "both 'weft run rping -s -a 127.0.0.1 -V -C 5' \
     'weft run rping -c -a 127.0.0.1 -V -C 5'"
 check "rping -V, weft_iw0" "export WEFT_TRANSPORT=iwarp
     both 'weft run rping -s -a 127.0.0.1 -V -C 5' 'weft run rping -c -a 127.0.0.1 -V -C 5'"
 for program in ib_write_bw ib_read_lat ib_atomic_bw ib_send_bw; do
-    check "$program -R" "both 'weft run $program -R -n 20 -s 8' 'weft run $program -R -n 20 -s 8 127.0.0.1'"
+    check "$program -R" "both 'weft run $program -R -n 20 -s 8' \
+        'weft run $program -R -n 20 -s 8 127.0.0.1'"
 done
 check "dlopen and dlsym of libibverbs" "weft run python3 -c '
 import ctypes

@@ -23,9 +23,9 @@ lines = open(path).read().split("\n")
 blocks, at = [], 0
 while at < len(lines):
     found = re.match(r"( *)(?:run:|- (?![a-z]+:))\s*(.*)", lines[at])
-    wanted = found and (section == "run") == ("run:" in lines[at].split("#")[0])
+    runs = "run:" in lines[at].split("#")[0]
     at += 1
-    if not wanted or not found[2] or (section == "list" and lines[at - 1].lstrip().startswith("run:")):
+    if not found or not found[2] or (section == "run") != runs:
         continue
     if found[2] != "|":
         blocks.append(found[2])

@@ -41,8 +41,8 @@ def _own_files():
 def command(program, *, stats=False, require_traffic=False):
     """The command line that runs `program`, a list of words, with RDMA devices in it.
 
-    With `require_traffic` it fails with status 123 if no RDMA operation ran; with `stats` it says on
-    stderr what ran.
+    With `require_traffic` it fails with status 123 if no RDMA operation ran; with `stats` it says
+    on stderr what ran.
     """
     options = ["--stats"] * stats + ["--require-traffic"] * require_traffic
     return [path(), "run", *options, "--", *map(os.fspath, program)]

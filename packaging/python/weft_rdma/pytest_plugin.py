@@ -45,7 +45,7 @@ class WeftDevice:
 
 @pytest.fixture(params=["weft0"])
 def weft_device(request):
-    """The device weft0; `@pytest.mark.parametrize("weft_device", [...], indirect=True)` for others."""
+    """The device weft0, or one that `@pytest.mark.parametrize(..., indirect=True)` names."""
     try:
         weft_rdma.path()
     except FileNotFoundError as error:

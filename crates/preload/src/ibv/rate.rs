@@ -9,35 +9,35 @@ const RATE_MAX: c_int = 0;
 
 /// A rate of InfiniBand: its value in C, multiples of 2.5 Gbit/s where it is one of those that have
 /// been numbered so, and its data rate in Mbit/s.
-struct Rate(c_int, Option<c_int>, c_int);
+struct IbvRate(c_int, Option<c_int>, c_int);
 
-const RATES: [Rate; 23] = [
-    Rate(2, Some(1), 2_500),
-    Rate(3, Some(4), 10_000),
-    Rate(4, Some(12), 30_000),
-    Rate(5, Some(2), 5_000),
-    Rate(6, Some(8), 20_000),
-    Rate(7, Some(16), 40_000),
-    Rate(8, Some(24), 60_000),
-    Rate(9, Some(32), 80_000),
-    Rate(10, Some(48), 120_000),
-    Rate(11, None, 14_062),
-    Rate(12, None, 56_250),
-    Rate(13, None, 112_500),
-    Rate(14, None, 168_750),
-    Rate(15, None, 25_781),
-    Rate(16, None, 103_125),
-    Rate(17, None, 206_250),
-    Rate(18, None, 309_375),
-    Rate(19, Some(11), 28_125),
-    Rate(20, Some(20), 53_125),
-    Rate(21, Some(160), 425_000),
-    Rate(22, Some(240), 637_500),
-    Rate(23, Some(320), 850_000),
-    Rate(24, Some(480), 1_275_000),
+const RATES: [IbvRate; 23] = [
+    IbvRate(2, Some(1), 2_500),
+    IbvRate(3, Some(4), 10_000),
+    IbvRate(4, Some(12), 30_000),
+    IbvRate(5, Some(2), 5_000),
+    IbvRate(6, Some(8), 20_000),
+    IbvRate(7, Some(16), 40_000),
+    IbvRate(8, Some(24), 60_000),
+    IbvRate(9, Some(32), 80_000),
+    IbvRate(10, Some(48), 120_000),
+    IbvRate(11, None, 14_062),
+    IbvRate(12, None, 56_250),
+    IbvRate(13, None, 112_500),
+    IbvRate(14, None, 168_750),
+    IbvRate(15, None, 25_781),
+    IbvRate(16, None, 103_125),
+    IbvRate(17, None, 206_250),
+    IbvRate(18, None, 309_375),
+    IbvRate(19, Some(11), 28_125),
+    IbvRate(20, Some(20), 53_125),
+    IbvRate(21, Some(160), 425_000),
+    IbvRate(22, Some(240), 637_500),
+    IbvRate(23, Some(320), 850_000),
+    IbvRate(24, Some(480), 1_275_000),
 ];
 
-fn find(wanted: impl Fn(&Rate) -> bool) -> Option<&'static Rate> {
+fn find(wanted: impl Fn(&IbvRate) -> bool) -> Option<&'static IbvRate> {
     RATES.iter().find(|rate| wanted(rate))
 }
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn rates_come_back() {
-        for Rate(value, multiple, mbps) in RATES {
+        for IbvRate(value, multiple, mbps) in RATES {
             assert_eq!(mbps_to_ibv_rate(ibv_rate_to_mbps(value)), value, "{mbps}");
             assert_eq!(ibv_rate_to_mult(value), multiple.unwrap_or(-1), "{mbps}");
         }
