@@ -47,7 +47,7 @@ impl CmId {
         };
         inner.machine.resolve_addr()?;
         let outcome = match (found, inner.only_device(self.space())) {
-            (Ok(to), None) if to.port() != 0 && !to.ip().is_multicast() => {
+            (Ok(to), None) if inner.must_probe(to) => {
                 self.probe(&mut inner, to, limit);
                 return Ok(());
             }
@@ -182,6 +182,16 @@ impl IdInner {
             }
             None => self.take_address(space, from),
         }
+    }
+
+    /// Whether a Probe goes to the peer before the path to it is known: to find out by which
+    /// transport it is reached, or on this host whether anybody is there yet. To another host that is
+    /// reached by Shuttle alone the Request does the same, without waiting for an answer first: on
+    /// paths longer than that wait the Retry comes so much sooner.
+    fn must_probe(&self, peer: SocketAddr) -> bool {
+        let here = self.local.is_some_and(|local| local.ip() == peer.ip());
+        let one_way = self.transport_towards(peer) == CmTransport::Shuttle && !here;
+        peer.port() != 0 && !peer.ip().is_multicast() && !one_way
     }
 
     /// The transports by which `peer` may be reached.

@@ -71,7 +71,7 @@ impl ShuttleConnection {
             return false;
         }
         (*sent_ns, *sent) = (Some(now_ns), *sent + 1);
-        let wait_ns = self.config.initial_rtt_ns.saturating_mul(3 << (*tries).min(10));
+        let wait_ns = self.config.initial_rtt_ns.saturating_mul(1 << (*tries).min(10));
         *next_ns = now_ns + wait_ns.min(REPEAT_NS_MAX);
         *tries += 1;
         put_hello(request, self.paths[0].route, out);
