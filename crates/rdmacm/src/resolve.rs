@@ -185,9 +185,9 @@ impl IdInner {
     }
 
     /// Whether a Probe goes to the peer before the path to it is known: to find out by which
-    /// transport it is reached, or on this host whether anybody is there yet. To another host that is
-    /// reached by Shuttle alone the Request does the same, without waiting for an answer first: on
-    /// paths longer than that wait the Retry comes so much sooner.
+    /// transport it is reached, or on this host whether anybody is there yet. To another host that
+    /// is reached by Shuttle alone the Request does the same, without waiting for an answer first:
+    /// on paths longer than that wait the Retry comes so much sooner.
     fn must_probe(&self, peer: SocketAddr) -> bool {
         let here = self.local.is_some_and(|local| local.ip() == peer.ip());
         let one_way = self.transport_towards(peer) == CmTransport::Shuttle && !here;
