@@ -88,8 +88,8 @@ $2" >"$root.out" 2>&1; then
 
 if [ -z "$qemu" ] || ! unshare --user --map-root-user --mount \
     mount -t binfmt_misc none /proc/sys/fs/binfmt_misc 2>/dev/null; then
-    echo "test-arm64: skipped: it needs qemu-aarch64-static and a kernel with binfmt_misc for user" \
-        "namespaces (6.7)"
+    echo "test-arm64: skipped: it needs qemu-aarch64-static, and a kernel that has binfmt_misc in" \
+        "user namespaces (6.7)"
     exit 0
 fi
 make_root
