@@ -40,16 +40,16 @@ need_target() {
 }
 
 build() {
-    CARGO_TARGET_DIR=$home/build RUSTFLAGS="$flags ${RUSTFLAGS:-}" \
-        cargo zigbuild --release --locked "$@"
+    CARGO_TARGET_DIR=$home/build RUSTFLAGS="$flags ${RUSTFLAGS:-}" cargo-zigbuild "$@"
 }
 
 build_all() {
     need_target "$1-unknown-linux-gnu"
     need_target "$1-unknown-linux-musl"
-    build --target "$1-unknown-linux-gnu.$glibc" \
+    build zigbuild --release --locked --target "$1-unknown-linux-gnu.$glibc" \
         -p weft-cli -p degen -p weft-preload -p weft-sockets
-    build --target "$1-unknown-linux-musl" -p weft-cli
+    build rustc --release --locked --target "$1-unknown-linux-musl" -p weft-cli --bin weft -- \
+        -C link-arg=-Wl,--gc-sections
 }
 
 # What every kind of package has, as it lies below a prefix.

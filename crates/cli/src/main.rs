@@ -44,8 +44,8 @@ const OUR_FAILURE: u8 = 125;
 
 /// Runs a command; returns the exit status. `run` returns only if it fails or stays as CMD's
 /// parent.
-fn weft(args: impl Iterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
+fn weft(line: Vec<OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(&line) {
         Ok(cli) => cli,
         Err(answer) => {
             let status = if answer.use_stderr() { OUR_FAILURE } else { 0 };
@@ -69,7 +69,7 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             degen::command::main(&Launcher::new(&["wan"]), *wan)
         }
         WeftCommand::Bench(bench) => weft_bench::command::main(&bench),
-        WeftCommand::Perf(perf) => perf::main(&perf),
+        WeftCommand::Perf(perf) => perf::main(&perf, line.get(2..).unwrap_or_default()),
         WeftCommand::PerfInside(perf) => weft_perf::command::main(&perf),
         WeftCommand::Cp(cp) => over_ssh(|| weft_copy::command::main(&cp)),
         WeftCommand::Pipe(pipe) => over_ssh(|| weft_streams::command::pipe(&pipe)),
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn status(line: &str) -> u8 {
-        weft(line.split_whitespace().map(OsString::from))
+        weft(line.split_whitespace().map(OsString::from).collect())
     }
 
     #[test]

@@ -13,9 +13,10 @@ use crate::run;
 /// Hidden command that runs in the prepared environment.
 const INSIDE: &str = "perf-inside";
 
-/// Becomes the command that measures; the result is the exit status if that fails.
-pub fn main(command: &PerfArgs) -> u8 {
-    let error = match become_measuring(command) {
+/// Becomes the command that measures, with the arguments `rest` of this one; the result is the exit
+/// status if that fails.
+pub fn main(command: &PerfArgs, rest: &[OsString]) -> u8 {
+    let error = match become_measuring(command, rest) {
         Ok(failure) => failure.error,
         Err(error) => error,
     };
@@ -24,12 +25,12 @@ pub fn main(command: &PerfArgs) -> u8 {
     OUR_FAILURE
 }
 
-fn become_measuring(command: &PerfArgs) -> Result<run::RunFailure> {
+fn become_measuring(command: &PerfArgs, rest: &[OsString]) -> Result<run::RunFailure> {
     let own_name = std::env::var("WEFT_DEV").ok();
     let around = command.surroundings(own_name.as_deref());
     let own = std::env::current_exe().context("finding weft itself")?;
-    let rest = std::env::args_os().skip(2);
-    let line: Vec<OsString> = [own.into(), INSIDE.into()].into_iter().chain(rest).collect();
+    let before = [own.into(), INSIDE.into()].into_iter();
+    let line: Vec<OsString> = before.chain(rest.iter().cloned()).collect();
     let mut variables = around.variables;
     if !around.weft {
         variables.push(("WEFT", String::from("off")));

@@ -1,8 +1,9 @@
 //! System calls that the standard library lacks or does differently: a `main` and an `exec` that
 //! leave signals and descriptors as they are, starting a child likewise, and socket options.
 //!
-//! The library's own start ignores SIGPIPE and opens closed streams; its `exec` sets SIGPIPE back
-//! to its default. CMD would see either.
+//! Rust's own start ignores SIGPIPE and opens closed streams; its `exec` sets SIGPIPE back to its
+//! default. CMD would see either. Nor does it know the arguments, with every C library, of a program
+//! whose `main` is not its own.
 #![allow(unsafe_code)]
 
 mod child;
@@ -20,8 +21,15 @@ pub use socket::{join, segment, widen};
 #[cfg(not(test))]
 // SAFETY: this is the program's only `main`, with the signature that the C library calls.
 #[unsafe(no_mangle)]
-pub extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
-    libc::c_int::from(crate::weft(std::env::args_os()))
+pub extern "C" fn main(argc: libc::c_int, argv: *const *const libc::c_char) -> libc::c_int {
+    let argument = |at: usize| {
+        // SAFETY: the C library passes as many strings as it says, which nobody changes.
+        let text = unsafe { *argv.wrapping_add(at) };
+        // SAFETY: NUL-terminated, and there while the process is.
+        OsStr::from_bytes(unsafe { CStr::from_ptr(text) }.to_bytes()).to_owned()
+    };
+    let count = usize::try_from(argc).unwrap_or(0);
+    libc::c_int::from(crate::weft((0..count).map(argument).collect()))
 }
 
 /// Sets a variable of this process and of the programs that it starts.
