@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 bin=$(cd "${1:-target/debug}" && pwd)
-export PATH=$bin:$PATH WEFT_BIN=$bin/weft
+export PATH=$bin:$PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r examples/testing "$work/testing"

@@ -60,8 +60,8 @@ say "the steps of action.yml install, run, and fail where no RDMA ran"
 many=$(steps packaging/gitlab.yml list "$made/gitlab")
 [ "$many" -ge 5 ]
 for number in $(seq 0 $((many - 1))); do cat "$made/gitlab$number"; done >"$made/gitlab"
-inside "$root" --ro-bind "$made" /mnt/steps --setenv WEFT_RELEASE "$inner" \
-    --setenv WEFT_PREFIX /tmp/project/.weft --setenv COMMANDS "$pair" \
+inside "$root" --ro-bind "$made" /mnt/steps --setenv RDMA_RELEASE "$inner" \
+    --setenv RDMA_PREFIX /tmp/project/.weft --setenv COMMANDS "$pair" \
     /bin/sh -euc '. /mnt/steps/gitlab; weft run --require-traffic -- sh -euc "$COMMANDS"'
 say "the steps of packaging/gitlab.yml install and run"
 

@@ -13,13 +13,10 @@ __all__ = ["path", "run", "command"]
 
 
 def path():
-    """The absolute path of `weft`: the variable WEFT_BIN, this package's own, or that in PATH.
+    """The absolute path of `weft`: this package's own, or that in PATH.
 
     Raises FileNotFoundError if there is none.
     """
-    chosen = os.environ.get("WEFT_BIN")
-    if chosen:
-        return os.path.abspath(chosen)
     for file in _own_files():
         if file.parts[-2:] == ("bin", "weft"):
             place = pathlib.Path(os.path.abspath(file.locate()))
@@ -27,7 +24,7 @@ def path():
                 return str(place)
     found = shutil.which("weft")
     if found is None:
-        raise FileNotFoundError("weft is neither in this package nor in PATH; set WEFT_BIN")
+        raise FileNotFoundError("weft is neither in this package nor in PATH")
     return os.path.abspath(found)
 
 
