@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
         soak-fio soak-stopped soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri \
         mutants sanitizers advisories deps mpich publish-check pyverbs peers servers install \
         uninstall dist test-dist test-recipes \
-        test-arm64 test-languages demo-deps rust
+        test-arm64 test-podman test-languages demo-deps rust
 .NOTPARALLEL:
 
 all: release
@@ -178,6 +178,9 @@ test-dist: ## Runs the release of target/dist in root file systems of Debian and
 test-recipes: ## Executes the CI recipes and the container device with it, in clean roots (as root)
 	@scripts/deps.sh --only debootstrap bubblewrap python3
 	@scripts/test-recipes.sh
+
+test-podman: ## Hands the release to an unmodified image by rootless podman (not as root)
+	@scripts/test-podman.sh
 
 test-arm64: ## Runs the aarch64 release of target/dist under emulation (as root, minutes)
 	@scripts/deps.sh --only debootstrap bubblewrap qemu-user-static iproute2

@@ -1,5 +1,5 @@
 //! `weft cdi generate`: Weft as a device that container engines hand to unmodified images, by the
-//! Container Device Interface (CNCF), version 0.6.0.
+//! Container Device Interface (CNCF), in the oldest version that has what it needs: 0.3.0.
 //!
 //! The device is files and a variable, nothing that needs a privilege. Stubs of rdma-core's
 //! libraries go where Debian's dynamic linker looks last, so that an image's own are found first;
@@ -58,7 +58,7 @@ fn specification(weft: &Path, lib: &Path, variables: &[String]) -> Result<Value>
     let dirs = stubs.iter().filter_map(|file| file.parent());
     let dirs: Vec<_> = dirs.map(|dir| in_container(&Path::new("stubs").join(dir))).collect();
     Ok(json!({
-        "cdiVersion": "0.6.0",
+        "cdiVersion": "0.3.0",
         "kind": "weft/rdma",
         "devices": [
             { "name": "all", "containerEdits": { "env": env, "mounts": mounts } },
