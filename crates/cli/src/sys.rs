@@ -2,8 +2,8 @@
 //! leave signals and descriptors as they are, starting a child likewise, and socket options.
 //!
 //! Rust's own start ignores SIGPIPE and opens closed streams; its `exec` sets SIGPIPE back to its
-//! default. CMD would see either. Nor does it know the arguments, with every C library, of a program
-//! whose `main` is not its own.
+//! default. CMD would see either. With some C libraries it does not know the arguments, either,
+//! where `main` is not its own.
 #![allow(unsafe_code)]
 
 mod child;
