@@ -27,7 +27,7 @@ enum AllowedValues {
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 24] = [
+pub const KNOWN: [Variable; 26] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -61,6 +61,8 @@ pub const KNOWN: [Variable; 24] = [
     Variable { name: "WEFT_SOCKETS_VERBOSE", values: ON_OFF },
     Variable { name: "WEFT_SOCKETS_STYLE", values: AllowedValues::OneOf(&["auto", "basic"]) },
     Variable { name: "WEFT_SOCKETS_PATIENCE_MS", values: AllowedValues::Number },
+    Variable { name: "WEFT_PATHS", values: ON_OFF },
+    Variable { name: "WEFT_STATIC", values: AllowedValues::Any },
 ];
 
 /// Whether `WEFT` says that CMD is to run without Weft.

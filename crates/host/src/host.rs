@@ -36,6 +36,7 @@ use crate::devices::Devices;
 use crate::diagnostics::OpenAtExit;
 use crate::faults::Faults;
 use crate::iwarp_ports::IwarpPorts;
+use crate::known_paths::KnownPaths;
 use crate::tally::Tally;
 use crate::time_wait::TimeWaits;
 
@@ -55,6 +56,8 @@ pub struct HostSetup {
     pub secrecy: Box<dyn FnOnce() -> Secrecy + Send>,
     /// What is to go wrong.
     pub faults: Option<FaultPlan>,
+    /// Where it remembers paths, if it does.
+    pub known_paths: Option<KnownPaths>,
     /// Called by each of its threads before anything else.
     pub at_thread_start: Option<fn()>,
 }
@@ -67,6 +70,7 @@ impl Default for HostSetup {
             devices: Devices::read(|_| None),
             secrecy: Box::new(|| Secrecy::new(None, false)),
             faults: None,
+            known_paths: None,
             at_thread_start: None,
         }
     }
@@ -84,6 +88,11 @@ impl HostSetup {
             devices,
             secrecy: Box::new(Secrecy::from_environment),
             faults: Faults::plan_from_environment(),
+            // Connections of applications begin with what they find, unless this is asked for.
+            known_paths: match variable("WEFT_PATHS").as_deref() {
+                Some("on") => KnownPaths::of_user(),
+                _ => None,
+            },
             at_thread_start: None,
         }
     }
@@ -104,6 +113,7 @@ pub struct Host {
     devices: Devices,
     secrecy: Late<Secrecy>,
     faults: Option<Faults>,
+    known_paths: Option<KnownPaths>,
     tally: LazyLock<Option<Tally>>,
     at_thread_start: Option<fn()>,
     /// The process that made the present [`Local`].
@@ -123,12 +133,13 @@ pub(crate) type Named = HashMap<(u64, u64), Weak<dyn Any + Send + Sync>>;
 impl Host {
     /// A host as `setup` says. It has no threads yet.
     pub fn new(setup: HostSetup) -> Arc<Self> {
-        let HostSetup { settings, devices, secrecy, faults, at_thread_start } = setup;
+        let HostSetup { settings, devices, secrecy, faults, known_paths, at_thread_start } = setup;
         Arc::new(Self {
             settings,
             devices,
             secrecy: LazyLock::new(secrecy),
             faults: faults.map(Faults::new),
+            known_paths,
             tally: LazyLock::new(Tally::from_environment),
             at_thread_start,
             owner: AtomicU32::new(0),
@@ -236,6 +247,11 @@ impl Host {
     /// the key takes part: nothing may bypass the transports then.
     pub fn is_observed(&self) -> bool {
         self.faults.is_some() || self.secrecy().has_key()
+    }
+
+    /// Where it remembers paths, if it does.
+    pub(crate) fn known_paths(&self) -> Option<&KnownPaths> {
+        self.known_paths.as_ref()
     }
 
     /// What is to go wrong.

@@ -33,6 +33,7 @@ pub fn config(host: &Host, route: &Route) -> ShuttleConfig {
         idle_ns: IDLE_NS,
         datagram_octets,
         datagram_octets_goal: goal.max(datagram_octets),
+        saved: host.known_paths().and_then(|paths| paths.find(route.remote.ip().to_canonical())),
         controller: cc::weave,
         controller_params: cc::Params {
             seed: u64::from(random::random()),

@@ -130,6 +130,11 @@ impl Recovery {
         self.rtt.get()
     }
 
+    /// Whether a round trip was measured.
+    pub(crate) fn has_rtt(&self) -> bool {
+        self.rtt.is_sampled()
+    }
+
     /// Takes the duration of the handshake as the first sample.
     pub(crate) fn handle_handshake_rtt(&mut self, elapsed_ns: u64) {
         self.rtt.sample(elapsed_ns, 0);

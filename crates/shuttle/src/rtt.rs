@@ -50,6 +50,10 @@ impl RttEstimate {
         now.latest_ns = latest;
     }
 
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.sampled
+    }
+
     pub(crate) fn get(&self) -> Rtt {
         self.now
     }

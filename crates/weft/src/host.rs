@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 pub use weft_host::DeviceKind;
-use weft_host::{CmTransport, Context, Host, HostHome, HostSetup, Settings};
+use weft_host::{CmTransport, Context, Host, HostHome, HostSetup, KnownPaths, Settings};
 use weft_net::secrecy::{Key, Secrecy};
 use weft_rdmacm::{CmId, EventChannel, PortSpace};
 use weft_reactor::{Pollable, THREADS_MAX};
@@ -34,6 +34,7 @@ pub struct HostOptions {
     threads: Option<usize>,
     crc: Option<bool>,
     stall_timeout: Option<Duration>,
+    remembers_paths: bool,
 }
 
 impl HostOptions {
@@ -82,8 +83,16 @@ impl HostOptions {
         Self { stall_timeout: Some(limit), ..self }
     }
 
+    /// Whether connections by [`DeviceKind::Roce`] begin with what earlier ones of this user learnt
+    /// of the path (RFC 9959), and leave what they learn: rates and round trips by address, in
+    /// `weft/paths` in `XDG_STATE_HOME` or `~/.local/state`. Usually not.
+    #[must_use]
+    pub fn remember_paths(self, remembers_paths: bool) -> Self {
+        Self { remembers_paths, ..self }
+    }
+
     fn setup(self) -> HostSetup {
-        let Self { key, clear_text, threads, crc, stall_timeout } = self;
+        let Self { key, clear_text, threads, crc, stall_timeout, remembers_paths } = self;
         let default = HostSetup::default();
         let settings = Settings {
             threads: threads.unwrap_or(default.settings.threads).clamp(1, THREADS_MAX),
@@ -92,7 +101,8 @@ impl HostOptions {
             ..default.settings
         };
         let secrecy = Box::new(move || Secrecy::new(key, clear_text));
-        HostSetup { settings, secrecy, ..default }
+        let known_paths = remembers_paths.then(KnownPaths::of_user).flatten();
+        HostSetup { settings, secrecy, known_paths, ..default }
     }
 }
 

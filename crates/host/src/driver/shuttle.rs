@@ -16,6 +16,7 @@ use weft_net::tcp::{self, Ready};
 use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
 use weft_os::clock::{self, instant_at, ns_at};
 use weft_rnic::shuttle::{ConnectionEnd, Refusal, Route};
+use weft_rnic::wire::shuttle::PathId;
 use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{Conn, ConnEvent, Established, Input, Sending, ShuttleQp, Written};
 use weft_verbs::QpState;
@@ -45,6 +46,9 @@ const ENDED_PAUSE: Duration = Duration::from_millis(500);
 /// Polls of a connection with a lane between two looks at its socket, where little arrives: each
 /// costs a system call.
 const LANE_POLLS: u32 = 1024;
+
+/// The path that a connection begins with.
+const FIRST_PATH: PathId = PathId(0);
 
 /// The socket of a Shuttle connection, and what is known of its peer.
 pub(super) struct ShuttleSocket {
@@ -77,6 +81,8 @@ pub(super) struct ShuttleSocket {
     polls: u32,
     /// Datagrams were taken, and nothing was sent since.
     has_heard: bool,
+    /// What was learnt of the path is kept.
+    has_remembered: bool,
 }
 
 /// The queue pair, for what only Shuttle has; none until the peer has asked for the connection.
@@ -114,6 +120,7 @@ impl ShuttleSocket {
             lane: LaneSetup::None,
             polls: 0,
             has_heard: false,
+            has_remembered: false,
         }
     }
 
@@ -395,15 +402,32 @@ impl ShuttleSocket {
     fn close(&mut self, core: &mut Core, now: Instant) {
         match core.conn {
             Some(_) => {
+                self.remember_path(core);
                 core.handle(Input::Close, ns_at(now));
             }
             None => core.phase = core.phase.after(PhaseChange::Gone),
         }
     }
 
+    /// Keeps what the connection has learnt of its path, once, for later ones.
+    fn remember_path(&mut self, core: &Core) {
+        let (Some(paths), Some(shuttle)) = (core.host.known_paths(), shuttle_of(core)) else {
+            return;
+        };
+        let connection = shuttle.connection();
+        let saved = connection.saved(FIRST_PATH).filter(|_| connection.is_open());
+        if let Some(saved) = saved
+            && !std::mem::replace(&mut self.has_remembered, true)
+        {
+            let remote = connection.route().remote.ip().to_canonical();
+            paths.remember(remote, saved, shuttle.stats().octets_out);
+        }
+    }
+
     /// Nothing here needs a connection that the peer has closed; whether it can go. The peer may
     /// not have the answer to its Close: that stays, and the socket where nobody else hears it ask.
     fn leave(&mut self, core: &mut Core, now: Instant) -> bool {
+        self.remember_path(core);
         let Some(shuttle) = shuttle_of(core) else { return true };
         let Some(owed) = shuttle.time_wait() else { return shuttle.is_over(ns_at(now)) };
         let until_ns = owed.forget_ns();

@@ -399,7 +399,7 @@ impl ShuttleConnection {
             && !self.config.may_wait
         {
             self.paths[0].recovery.handle_handshake_rtt(now_ns - sent_ns);
-            self.paths[0].resume(now_ns, self.config.saved);
+            self.resume_saved(now_ns);
         }
         let secret = [self.identity.nonce, hello.nonce];
         self.agree(hello.from.base(), limits, modules, secret, agreement);
@@ -467,7 +467,7 @@ impl ShuttleConnection {
             && pn == 0
         {
             self.paths[0].recovery.handle_handshake_rtt(now_ns - sent_ns);
-            self.paths[0].resume(now_ns, self.config.saved);
+            self.resume_saved(now_ns);
         }
         self.paths[0].validated = true;
         self.announce(&[]);

@@ -288,6 +288,17 @@ impl ShuttleConnection {
         {
             session.guard.handle_acked(ack.path, ack.largest);
         }
+        // Where the peer's answer may have waited, the first packet measures the round trip.
+        if self.paths[0].recovery.has_rtt() {
+            self.resume_saved(now_ns);
+        }
+    }
+
+    /// Begins with what an earlier connection learnt, once the round trip is known (S-65).
+    pub(super) fn resume_saved(&mut self, now_ns: u64) {
+        if let Some(saved) = self.config.saved.take() {
+            self.paths[0].resume(now_ns, Some(saved));
+        }
     }
 
     /// Handles the peer's frontier of a stream, computed by `frontier` from the known one.
