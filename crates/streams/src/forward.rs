@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weft_session::MessageChannel;
 
 use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent, socket_fds};
@@ -85,6 +86,7 @@ pub fn run(
     tell: &dyn Fn(&str),
     ready: &dyn Fn(),
 ) -> Result<()> {
+    allow_descriptors();
     let streams = EventLoop::new(channel)?;
     let listened = listen_all(end, forwards, &streams.events());
     if let Err(error) = &listened
@@ -99,6 +101,13 @@ pub fn run(
     let connecting = HashSet::new();
     let mut owner = Forwarder { end, forwards, events, next: 0, connecting, tell, ready };
     streams.run(&mut owner)
+}
+
+/// Takes as many descriptors as this process may have: each connection needs one.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where the system refuses there are fewer connections.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn listen_all(end: ForwardEnd, forwards: &[ForwardSpec], events: &EventSender) -> Result<()> {

@@ -142,3 +142,34 @@ fn connections_are_forwarded_from_here_and_from_there() {
         .collect();
     assert!(many.into_iter().all(|one| one.join().unwrap()));
 }
+
+/// How many connections are open at once; `WEFT_CONNECTIONS` asks for more.
+fn connections() -> usize {
+    let asked = std::env::var("WEFT_CONNECTIONS").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(600)
+}
+
+#[test]
+fn many_connections_are_open_at_once() {
+    let Some(host) = FarHost::start("forward-many") else { return };
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+    let (server, local) = (echo(), free_port());
+    let option = format!("-L127.0.0.1:{local}:127.0.0.1:{server}");
+    let _forwarding = Forwarding::start(&host, &[&option], local);
+    let mut all: Vec<_> = (0..connections())
+        .map(|number| {
+            let mut connection = TcpStream::connect(("127.0.0.1", local)).unwrap();
+            connection.write_all(&noise(number as u64, 500)).unwrap();
+            connection
+        })
+        .collect();
+    // None has ended while the others came.
+    for (number, connection) in all.iter_mut().enumerate() {
+        connection.shutdown(Shutdown::Write).unwrap();
+        let mut back = Vec::new();
+        connection.read_to_end(&mut back).unwrap();
+        assert!(back == noise(number as u64, 500), "{number}");
+    }
+}
