@@ -16,7 +16,7 @@ use weft_units::Bitrate;
 use crate::messages::{CopyOptions, CopyRequest};
 use crate::meter::{Meter, ShowStyle, get};
 use crate::target::CopyTarget;
-use crate::{receive, relay, send};
+use crate::{byte_stream, receive, relay, send};
 
 /// Status of a copy of which some files were left out.
 const SOME_FAILED: u8 = 1;
@@ -59,7 +59,7 @@ pub struct CpArgs {
     /// How the far end is reached
     #[command(flatten)]
     pub ssh: SshArgs,
-    /// What to copy, and last where to: PATH, HOST:PATH or USER@HOST:PATH
+    /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH, or - for stdin or stdout
     #[arg(required = true, num_args = 2.., value_name = "SRC DST", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
 }
@@ -76,15 +76,36 @@ pub enum VerifyWhen {
 /// What goes where.
 #[derive(Debug, PartialEq, Eq)]
 enum CopyRoute {
-    Up { sources: Vec<Vec<u8>>, host: String, destination: Vec<u8> },
-    Down { groups: Vec<(String, Vec<Vec<u8>>)>, destination: Vec<u8> },
-    Across { groups: Vec<(String, Vec<Vec<u8>>)>, host: String, destination: Vec<u8> },
+    Up {
+        sources: Vec<Vec<u8>>,
+        host: String,
+        destination: Vec<u8>,
+    },
+    Down {
+        groups: Vec<(String, Vec<Vec<u8>>)>,
+        destination: Vec<u8>,
+    },
+    Across {
+        groups: Vec<(String, Vec<Vec<u8>>)>,
+        host: String,
+        destination: Vec<u8>,
+    },
+    /// Standard input into a file at a host.
+    FromStdin {
+        host: String,
+        destination: Vec<u8>,
+    },
+    /// A file at a host to standard output.
+    ToStdout {
+        host: String,
+        source: Vec<u8>,
+    },
 }
 
 /// Copies; gives the exit status.
 pub fn main(args: &CpArgs) -> u8 {
     let meter = Meter::new(args.style());
-    let route = match route(&args.paths) {
+    let route = match route(&args.paths).and_then(|route| args.check(route)) {
         Ok(route) => route,
         Err(error) => {
             meter.end(Err(&format!("{error:#}")));
@@ -113,6 +134,15 @@ impl CpArgs {
         }
     }
 
+    /// Refuses what would mix with a stream, or has no meaning for one.
+    fn check(&self, route: CopyRoute) -> Result<CopyRoute> {
+        let is_stdout = matches!(route, CopyRoute::ToStdout { .. });
+        let is_stream = is_stdout || matches!(route, CopyRoute::FromStdin { .. });
+        ensure!(!(self.json && is_stdout), "--json and the file would both go to stdout");
+        ensure!(!(self.dry_run && is_stream), "-n names files, and `-` is none");
+        Ok(route)
+    }
+
     fn options(&self) -> CopyOptions {
         CopyOptions {
             recursive: self.recursive,
@@ -138,13 +168,29 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
             let request = CopyRequest::Receive { destination, options: options.clone() };
             let session = start(host, &request)?;
             send::send(session.channel(), sources, &options, meter).context(host.clone())?;
-            session.close()
+            session.leave();
+            Ok(())
         }
         CopyRoute::Down { groups, destination } => groups.iter().try_for_each(|(host, sources)| {
             let session = start(host, &ask_for(sources))?;
             receive::receive(session.channel(), destination, &options, meter)?;
             session.close()
         }),
+        CopyRoute::FromStdin { host, destination } => {
+            let request = CopyRequest::ReceiveStream { destination: destination.clone() };
+            let session = start(host, &request)?;
+            let (input, limit) = (std::io::stdin().lock(), options.limit_bps);
+            byte_stream::send(session.channel(), input, limit, meter).context(host.clone())?;
+            session.close()
+        }
+        CopyRoute::ToStdout { host, source } => {
+            let limit_bps = options.limit_bps;
+            let session =
+                start(host, &CopyRequest::SendStream { source: source.clone(), limit_bps })?;
+            let mut output = std::io::stdout().lock();
+            byte_stream::receive(session.channel(), &mut output, meter).context(host.clone())?;
+            session.close()
+        }
         CopyRoute::Across { groups, host, destination } => {
             groups.iter().try_for_each(|(from, sources)| {
                 let destination = destination.clone();
@@ -168,11 +214,9 @@ fn start(args: &CpArgs, host: &str, request: &CopyRequest, meter: &Meter) -> Res
 fn route(paths: &[OsString]) -> Result<CopyRoute> {
     let targets: Vec<_> = paths.iter().map(|path| CopyTarget::parse(path)).collect();
     let (destination, sources) = targets.split_last().context("no destination")?;
-    let is_stdio = |target: &CopyTarget| *target == CopyTarget::Stdio;
-    ensure!(
-        !targets.iter().any(is_stdio),
-        "`-` is no file: `weft pipe HOST -- CMD` carries streams; ./- names a file"
-    );
+    if targets.contains(&CopyTarget::Stdio) {
+        return stream_route(&targets);
+    }
     let mut local = Vec::new();
     let mut groups: Vec<(String, Vec<Vec<u8>>)> = Vec::new();
     for source in sources {
@@ -213,6 +257,19 @@ fn route(paths: &[OsString]) -> Result<CopyRoute> {
     }
 }
 
+/// What goes where if one of the targets is `-`.
+fn stream_route(targets: &[CopyTarget]) -> Result<CopyRoute> {
+    match targets {
+        [CopyTarget::Stdio, CopyTarget::Remote { host, path }] => {
+            Ok(CopyRoute::FromStdin { host: host.clone(), destination: path.clone() })
+        }
+        [CopyTarget::Remote { host, path }, CopyTarget::Stdio] => {
+            Ok(CopyRoute::ToStdout { host: host.clone(), source: path.clone() })
+        }
+        _ => bail!("`-` goes with one HOST:PATH: `- HOST:FILE` or `HOST:FILE -`; ./- names a file"),
+    }
+}
+
 /// A text as an argument, for tests and messages.
 #[cfg(test)]
 fn arguments(line: &str) -> Vec<OsString> {
@@ -236,6 +293,10 @@ EXAMPLES
     From host to host by way of here:
         weft cp a:big.iso b:/tmp
 
+    A stream into a file, or a file as a stream:
+        tar c . | weft cp - host:backup.tar
+        weft cp host:backup.tar - | tar t
+
     Behind a jump host, with another key, not faster than 200 Mbit/s:
         weft cp -J gate -i ~/.ssh/other --limit 200mbit big.iso me@inside:
 
@@ -245,9 +306,21 @@ NAMES
     only what is in it does. A single file takes the destination's name unless that is a directory
     or ends in `/`. Links in a directory are copied as links.
 
+    Names of sources elsewhere may have wildcards, which the far end expands: `*`, `?`, `[a-z]`,
+    `[!a-z]`, and `\\` before a character that is meant itself. A name that exists as it stands is
+    meant as it stands. Quote them, so that the shell here leaves them alone.
+
+    - is standard input, or standard output, and goes with one HOST:PATH. The file is whole or not
+    there; an interrupted stream is not resumed.
+
 WHAT STAYS AFTER AN INTERRUPTION
     .NAME.HASH.weft-part and .NAME.HASH.weft-record beside the file: what has arrived, and which
     bytes of it are right. The same command goes on there; the file has its name once it is whole.
+
+WHAT IS REMEMBERED
+    The end that sends keeps the rate and the round trip of the path to the other's address for a
+    day, in weft/paths in XDG_STATE_HOME or ~/.local/state, and begins the next copy with half of
+    that rate. WEFT_PATHS=off, in the environment of that end, forbids it.
 
 EXIT STATUS
     0    All is there
@@ -282,7 +355,15 @@ mod tests {
             }
         );
         assert!(matches!(of("h:a g:b").unwrap(), CopyRoute::Across { .. }));
-        for line in ["a b", "a h:b c", "- h:b", "h:a -"] {
+        assert_eq!(
+            of("- h:b").unwrap(),
+            CopyRoute::FromStdin { host: "h".into(), destination: path("b") }
+        );
+        assert_eq!(
+            of("h:a -").unwrap(),
+            CopyRoute::ToStdout { host: "h".into(), source: path("a") }
+        );
+        for line in ["a b", "a h:b c", "- b", "a -", "- -", "- a h:b", "h:a h:b -"] {
             assert!(of(line).is_err(), "{line}");
         }
     }

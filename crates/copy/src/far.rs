@@ -4,12 +4,16 @@
 //!
 //! Order: [`serve`] with the request.
 
-use anyhow::Result;
+use std::fs::File;
+
+use anyhow::{Context, Result};
 use weft_session::{END_LIMIT, MessageChannel};
 
-use crate::messages::{CopyRequest, parse_message};
+use crate::destination::expand_home;
+use crate::messages::{CopyRequest, ToReceiver, parse_message, send_message};
 use crate::meter::{Meter, ShowStyle};
-use crate::{receive, send};
+use crate::rel_path::escape;
+use crate::{byte_stream, receive, send, wildcard};
 
 /// Copies as `request`, a message, says.
 ///
@@ -21,10 +25,33 @@ pub fn serve(channel: &MessageChannel, request: &[u8]) -> Result<()> {
     match request {
         CopyRequest::Receive { destination, options } => {
             receive::receive(channel, &destination, &options, &meter)?;
+            // All is there and has been said; a near end that has heard it may be gone.
+            let _ = channel.finish(END_LIMIT);
+            return Ok(());
+        }
+        CopyRequest::ReceiveStream { destination } => {
+            byte_stream::receive_file(channel, &destination, &meter)?;
+        }
+        CopyRequest::SendStream { source, limit_bps } => {
+            let file = open_source(&source).inspect_err(|error| {
+                let why = ToReceiver::Problem(format!("{error:#}"));
+                let _ = send_message(&channel.sender(), &why, &[]);
+            })?;
+            byte_stream::send(channel, file, limit_bps, &meter)?;
         }
         CopyRequest::Send { sources, options } => {
+            let sources: Vec<_> = sources.iter().flat_map(|it| wildcard::expand(it)).collect();
             send::send(channel, &sources, &options, &meter)?;
         }
     }
     channel.finish(END_LIMIT)
+}
+
+fn open_source(named: &[u8]) -> Result<File> {
+    let path = expand_home(named);
+    let opened = File::open(&path).and_then(|file| match file.metadata()?.is_dir() {
+        true => Err(std::io::Error::other("it is a directory")),
+        false => Ok(file),
+    });
+    opened.with_context(|| escape(named))
 }

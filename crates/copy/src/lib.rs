@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod byte_ranges;
+pub mod byte_stream;
 pub mod command;
 pub mod destination;
 pub mod far;
@@ -35,4 +36,5 @@ pub mod send;
 pub mod source;
 pub mod target;
 pub mod throttle;
+pub mod wildcard;
 mod work_queue;

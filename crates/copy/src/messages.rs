@@ -7,8 +7,8 @@
 //! be nonsense; who uses it checks.
 //!
 //! Order: [`Begin`](ToReceiver::Begin), then entries, pieces and failures as they come,
-//! [`Listed`](ToReceiver::Listed), [`Done`](ToReceiver::Done) once all files are closed;
-//! [`Finished`](ToSender::Finished) is the last word.
+//! [`Listed`](ToReceiver::Listed); [`Finished`](ToSender::Finished), once all files are closed, is
+//! the last word.
 
 use serde::{Deserialize, Serialize};
 pub use weft_session::{parse_message, send_message};
@@ -41,9 +41,21 @@ pub enum CopyRequest {
         /// How.
         options: CopyOptions,
     },
+    /// To receive one stream into a file.
+    ReceiveStream {
+        /// The path, as the user named it.
+        destination: Vec<u8>,
+    },
+    /// To send what is in a file as a stream.
+    SendStream {
+        /// The path, as the user named it.
+        source: Vec<u8>,
+        /// The most to send, in bits per second.
+        limit_bps: Option<u64>,
+    },
     /// To send these.
     Send {
-        /// The paths, as the user named them.
+        /// The paths, as the user named them, with wildcards.
         sources: Vec<Vec<u8>>,
         /// How.
         options: CopyOptions,
@@ -156,8 +168,6 @@ pub enum ToReceiver {
         /// Bytes in them.
         bytes: u64,
     },
-    /// All files are closed.
-    Done,
 }
 
 /// What became of a file.
@@ -192,7 +202,7 @@ pub enum ToSender {
     Problem(String),
     /// The copy cannot go on.
     Fatal(String),
-    /// All that could be done is done.
+    /// All files are closed, and all that could be done is done and durable.
     Finished,
 }
 

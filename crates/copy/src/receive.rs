@@ -13,12 +13,12 @@
 //! Order: [`receive`] is all.
 
 mod late;
+mod open_files;
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -28,10 +28,11 @@ use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::Mutex;
 
 use self::late::LateEntries;
-use crate::destination::{DestinationTree, EntryPlace, modified};
+use self::open_files::{OpenFiles, WantedFile};
+use crate::destination::{DestinationTree, modified};
 use crate::messages::{
-    CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, OPEN_FILES_MAX, OPEN_LARGE_MAX,
-    PIECE_MAX, ToReceiver, ToSender, parse_message, send_message,
+    CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, PIECE_MAX, ToReceiver, ToSender,
+    parse_message, send_message,
 };
 use crate::meter::{Meter, add};
 use crate::received_file::{LargeFile, write_small};
@@ -42,41 +43,6 @@ use crate::work_queue::WorkQueue;
 const WORKERS_MAX: usize = 4;
 /// Messages that wait for a worker, at most.
 const QUEUE_MAX: usize = 64;
-/// A file that was wanted.
-struct WantedFile {
-    number: u64,
-    entry: ListedEntry,
-    size: u64,
-    path: RelPath,
-    place: EntryPlace,
-    /// `None` for a file of one piece.
-    large: Option<LargeFile>,
-}
-
-/// Files that were wanted and are not closed.
-#[derive(Default)]
-struct OpenFiles {
-    by_number: HashMap<u64, Arc<WantedFile>>,
-    large: usize,
-}
-
-impl OpenFiles {
-    fn has_room(&self, is_large: bool) -> bool {
-        let files = self.by_number.len();
-        files < OPEN_FILES_MAX && (!is_large || self.large < OPEN_LARGE_MAX)
-    }
-
-    fn insert(&mut self, file: Arc<WantedFile>) {
-        self.large += usize::from(file.large.is_some());
-        self.by_number.insert(file.number, file);
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Arc<WantedFile>> {
-        let file = self.by_number.remove(&number)?;
-        self.large -= usize::from(file.large.is_some());
-        Some(file)
-    }
-}
 
 /// What workers do.
 enum ReceiveWork {
@@ -110,6 +76,11 @@ struct FileReceiver<'a> {
     disk: WorkQueue<DiskWork>,
     /// Why the copy cannot go on.
     fatal: Mutex<Option<String>>,
+    /// Once all is listed, until the last file is closed.
+    late: Mutex<Option<LateEntries>>,
+    is_finished: AtomicBool,
+    /// Something was written that was not flushed by itself.
+    needs_flush: AtomicBool,
     to: ChannelSender,
 }
 
@@ -144,17 +115,16 @@ pub fn receive(
         work: WorkQueue::new(QUEUE_MAX),
         disk: WorkQueue::new(usize::MAX),
         fatal: Mutex::default(),
+        late: Mutex::default(),
+        is_finished: AtomicBool::new(false),
+        needs_flush: AtomicBool::new(false),
         to,
     };
-    let mut late = LateEntries::default();
-    let outcome = thread::scope(|scope| receiver.run(scope, channel, &mut late));
-    let outcome = receiver.why(outcome).and_then(|()| receiver.finish(late));
-    match &outcome {
-        Ok(()) => send_message(&receiver.to, &ToSender::Finished, &[])?,
-        Err(error) => {
-            receiver.keep();
-            let _ = send_message(&receiver.to, &ToSender::Fatal(format!("{error:#}")), &[]);
-        }
+    let outcome = thread::scope(|scope| receiver.run(scope, channel));
+    let outcome = receiver.why(outcome);
+    if let Err(error) = &outcome {
+        receiver.keep();
+        let _ = send_message(&receiver.to, &ToSender::Fatal(format!("{error:#}")), &[]);
     }
     outcome
 }
@@ -164,13 +134,12 @@ impl FileReceiver<'_> {
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
         channel: &MessageChannel,
-        late: &mut LateEntries,
     ) -> Result<()> {
         let count = thread::available_parallelism().map_or(1, usize::from).clamp(2, WORKERS_MAX);
         let workers: Vec<_> = (0..count).map(|_| scope.spawn(|| self.work())).collect();
         let flusher = scope.spawn(|| self.flush());
         let replier = scope.spawn(|| self.reply());
-        let outcome = self.listen(channel, late);
+        let outcome = self.listen(channel);
         self.work.close();
         workers.into_iter().for_each(|worker| _ = worker.join());
         self.disk.close();
@@ -199,15 +168,17 @@ impl FileReceiver<'_> {
         }
     }
 
-    fn listen(&self, channel: &MessageChannel, late: &mut LateEntries) -> Result<()> {
+    fn listen(&self, channel: &MessageChannel) -> Result<()> {
         let mut incoming = channel.receiver();
-        while let Some(message) = incoming.recv()? {
+        let mut late = Some(LateEntries::default());
+        while let Some(message) = self.unless_finished(incoming.recv())? {
             ensure!(self.fatal.lock().is_none(), "the copy has ended");
             let bytes = message.into_bytes()?;
             let (head, payload) = parse_message::<ToReceiver>(&bytes)?;
             match head {
                 ToReceiver::Begin { .. } => bail!("the far end began twice"),
                 ToReceiver::Entries(entries) => {
+                    let late = late.as_mut().context("the far end lists more than all")?;
                     for entry in entries {
                         self.take_entry(entry, late)?;
                     }
@@ -218,17 +189,26 @@ impl FileReceiver<'_> {
                 }
                 ToReceiver::Failed { file, why } => self.source_failed(file, &why)?,
                 ToReceiver::Problem(why) => self.meter.problem(&escape(why.as_bytes())),
-                ToReceiver::Listed { .. } => self.meter.is_listed.store(true, Ordering::Relaxed),
-                ToReceiver::Done => {
-                    ensure!(
-                        self.files.lock().by_number.is_empty(),
-                        "the far end ended before all was sent"
-                    );
-                    return Ok(());
+                ToReceiver::Listed { .. } => {
+                    self.meter.is_listed.store(true, Ordering::Relaxed);
+                    let late = late.take().context("the far end has listed all twice")?;
+                    *self.late.lock() = Some(late);
+                    self.finish_if_all_closed();
                 }
             }
         }
-        bail!("the far end stopped before the copy was over")
+        let is_finished = self.is_finished.load(Ordering::Acquire);
+        ensure!(is_finished, "the far end stopped before the copy was over");
+        Ok(())
+    }
+
+    /// What has come; the end if nothing more can matter.
+    fn unless_finished<T>(&self, received: Result<Option<T>>) -> Result<Option<T>> {
+        match received {
+            // A sender that has heard the last word may leave without one.
+            Err(_) if self.is_finished.load(Ordering::Acquire) => Ok(None),
+            received => received,
+        }
     }
 
     fn take_entry(&self, entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
@@ -237,6 +217,7 @@ impl FileReceiver<'_> {
         let path = self.tree.map(RelPath::parse(&entry.path)?)?;
         let outcome = match &entry.kind {
             ListedKind::File { size, digest } => {
+                self.files.lock().unclosed.insert(number);
                 add(&self.meter.files, 1);
                 add(&self.meter.bytes, *size);
                 let (size, digest) = (*size, *digest);
@@ -244,6 +225,7 @@ impl FileReceiver<'_> {
             }
             _ if self.options.dry_run => Ok(()),
             ListedKind::Directory => {
+                self.needs_flush.store(true, Ordering::Relaxed);
                 let made = self.tree.make_directory(&path, entry.mode);
                 if made.is_ok() {
                     late.directories.push((path.clone(), entry));
@@ -278,6 +260,7 @@ impl FileReceiver<'_> {
         let Some(place) = self.tree.place(path)? else { return Ok(()) };
         let is_there = place.read_symlink().is_ok_and(|there| there == target);
         if !is_there {
+            self.needs_flush.store(true, Ordering::Relaxed);
             place.make_symlink(target)?;
         }
         self.tree.set_link_attributes(&place, entry);
@@ -364,6 +347,7 @@ impl FileReceiver<'_> {
             None
         };
         if size == 0 {
+            self.needs_flush.store(true, Ordering::Relaxed);
             write_small(&self.tree, &place, &entry, &[])?;
             self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
             return Ok(());
@@ -375,6 +359,14 @@ impl FileReceiver<'_> {
     }
 
     fn close(&self, number: u64, size: u64, path: &RelPath, outcome: FileOutcome) -> Result<()> {
+        let mut files = self.files.lock();
+        // Two workers may fail at pieces of one file.
+        if !files.unclosed.remove(&number) {
+            return Ok(());
+        }
+        // Under the lock, since the last word comes after all of these.
+        self.replies.put(ToSender::Closed { file: number, outcome: outcome.clone() });
+        drop(files);
         match &outcome {
             FileOutcome::Complete => {
                 add(&self.meter.files_done, 1);
@@ -386,7 +378,7 @@ impl FileReceiver<'_> {
             }
             FileOutcome::Failed(why) => self.meter.problem(why),
         }
-        self.replies.put(ToSender::Closed { file: number, outcome });
+        self.finish_if_all_closed();
         Ok(())
     }
 
@@ -509,6 +501,7 @@ impl FileReceiver<'_> {
             let Some(bytes) = bytes.filter(|_| piece.is_last) else {
                 return Err(io::Error::other("the far end sent it in parts"));
             };
+            self.needs_flush.store(true, Ordering::Relaxed);
             write_small(&self.tree, &file.place, &file.entry, bytes)?;
             add_bytes();
             return Ok(true);
@@ -518,6 +511,7 @@ impl FileReceiver<'_> {
         if step.is_whole && large.is_for_flusher() {
             self.disk.put(DiskWork::Finish(Arc::clone(file)));
         } else if step.is_whole {
+            self.needs_flush.store(true, Ordering::Relaxed);
             large.finish(&self.tree, &file.place, &file.entry)?;
             return Ok(true);
         } else if step.wants_checkpoint {

@@ -31,7 +31,7 @@ const AT_RISK_TIME: Duration = Duration::from_secs(1);
 /// does so; smaller ones become durable with the end of the copy.
 const FLUSHED_FROM: u64 = 16 << 20;
 
-const PART: &str = "weft-part";
+pub(crate) const PART: &str = "weft-part";
 const RECORD: &str = "weft-record";
 const NEW_RECORD: &str = "weft-record-new";
 

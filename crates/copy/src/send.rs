@@ -147,10 +147,9 @@ impl FileSender<'_> {
             if batch.is_full() { batch.send(&self.to) } else { Ok(()) }
         })?;
         batch.send(&self.to)?;
-        send_message(&self.to, &ToReceiver::Listed { files, bytes }, &[])?;
         self.meter.is_listed.store(true, std::sync::atomic::Ordering::Relaxed);
         self.state.lock().is_listed = true;
-        self.done_if_all_closed()
+        send_message(&self.to, &ToReceiver::Listed { files, bytes }, &[])
     }
 
     /// Waits until so few files are open that another may be listed.
@@ -179,7 +178,12 @@ impl FileSender<'_> {
                 ToSender::Closed { file, outcome } => self.close(file, outcome)?,
                 ToSender::Problem(why) => self.meter.problem(&escape(why.as_bytes())),
                 ToSender::Fatal(why) => bail!("{}", escape(why.as_bytes())),
-                ToSender::Finished => return Ok(()),
+                ToSender::Finished => {
+                    let state = self.state.lock();
+                    let is_over = state.is_listed && state.files.is_empty();
+                    ensure!(is_over, "the far end finished before all was sent");
+                    return Ok(());
+                }
             }
         }
         bail!("the far end stopped before the copy was over")
@@ -237,18 +241,7 @@ impl FileSender<'_> {
             FileOutcome::Failed(_) if wanted.has_failed => {}
             FileOutcome::Failed(why) => self.meter.problem(&escape(why.as_bytes())),
         }
-        self.done_if_all_closed()
-    }
-
-    fn done_if_all_closed(&self) -> Result<()> {
-        let is_done = {
-            let mut state = self.state.lock();
-            let is_done = state.is_listed && state.files.is_empty();
-            // Only one of those who see it says so.
-            state.is_listed &= !is_done;
-            is_done
-        };
-        if is_done { send_message(&self.to, &ToReceiver::Done, &[]) } else { Ok(()) }
+        Ok(())
     }
 
     /// One of the threads that read, hash and send.

@@ -19,7 +19,7 @@ use crate::udp::{ReceivedSlot, UdpLink};
 pub struct ChannelTraffic {
     /// Sent by this end, in bytes.
     pub sent: AtomicU64,
-    /// ReceivedSlot by this end, in bytes.
+    /// Received by this end, in bytes.
     pub received: AtomicU64,
 }
 
@@ -93,6 +93,14 @@ impl MessageChannel {
         match &self.link {
             ChannelLink::Udp(link) => link.finish(limit),
             ChannelLink::Pipe(link) => link.finish(limit),
+        }
+    }
+
+    /// Tells the peer that nothing follows, and ends the channel without waiting for an answer.
+    pub(crate) fn leave(&self) {
+        match &self.link {
+            ChannelLink::Udp(link) => link.leave(),
+            ChannelLink::Pipe(link) => link.leave(),
         }
     }
 

@@ -3,7 +3,8 @@
 //! Invariant: the key leaves this process through ssh's stdin only; what the far end prints reaches
 //! the terminal without control characters; and it is said when the channel does not go by UDP.
 //!
-//! Order: [`open`]; then [`FarSession::channel`]; then [`FarSession::close`].
+//! Order: [`open`]; then [`FarSession::channel`]; then [`FarSession::close`], or
+//! [`FarSession::leave`] once nothing matters any more.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use weft_os::random;
 
@@ -63,6 +64,11 @@ impl FarSession {
         outcome
     }
 
+    /// Ends the session at once: the far end has said all, and what it still hears does not matter.
+    pub fn leave(self) {
+        self.channel.leave();
+    }
+
     /// The process id of ssh.
     pub fn ssh_id(&self) -> u32 {
         self.ssh.0.id()
@@ -103,11 +109,12 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<FarSessio
         key: random::random_octets(),
         ports: (!args.ssh_only).then(|| args.ports.clone()),
     };
+    let prepared = (!args.ssh_only).then(|| UdpPreparation::start(args, host, greeter.key));
     let (mut ssh, far) = start(args, host, &greeter)?;
-    let udp = match (args.ssh_only, far.port) {
-        (true, _) => None,
-        (false, 0) => Some(Err(anyhow::anyhow!("{host} has no UDP port free of {}", args.ports))),
-        _ => Some(reach(args, host, &far, greeter.key)),
+    let udp = match (prepared, far.port) {
+        (None, _) => None,
+        (_, 0) => Some(Err(anyhow!("{host} has no UDP port free of {}", args.ports))),
+        (Some(prepared), _) => Some(reach(prepared, host, &far)),
     };
     match udp {
         Some(Ok(link)) => {
@@ -123,6 +130,21 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<FarSessio
     ssh.stdin.write_all(PathChoice::Ssh.line().as_bytes()).context("writing to ssh")?;
     let link = PipeLink::new(Box::new(ssh.stdout), Box::new(ssh.stdin));
     Ok(FarSession { channel: MessageChannel::over_pipe(link), ssh: ssh.child, life_line: None })
+}
+
+/// What is made ready while ssh logs in.
+struct UdpPreparation {
+    key: [u8; 32],
+    name: Option<Child>,
+    end: thread::JoinHandle<Result<UdpEnd>>,
+}
+
+impl UdpPreparation {
+    fn start(args: &SshArgs, host: &str, key: [u8; 32]) -> Self {
+        // Without it the name is taken as it stands.
+        let name = args.query(host).spawn().ok();
+        Self { key, name, end: thread::spawn(move || UdpEnd::new(key)) }
+    }
 }
 
 /// Starts the far end; sends it this weft first if it has none.
@@ -201,12 +223,14 @@ fn printable(c: char) -> char {
 }
 
 /// Connects by UDP to one of the far end's addresses.
-fn reach(args: &SshArgs, host: &str, far: &FarPort, key: [u8; 32]) -> Result<Arc<UdpLink>> {
-    let addresses = addresses(args, host, far);
+fn reach(prepared: UdpPreparation, host: &str, far: &FarPort) -> Result<Arc<UdpLink>> {
+    let addresses = addresses(&host_name(prepared.name, host), far);
     let limit = UDP_LIMIT / u32::try_from(addresses.len().max(1))?;
+    let mut ready = Some(prepared.end.join().map_err(|_| anyhow!("making an end has failed"))?);
     let mut last = None;
     for address in &addresses {
-        match UdpEnd::new(key)?.connect(*address, limit) {
+        let end = ready.take().unwrap_or_else(|| UdpEnd::new(prepared.key))?;
+        match end.connect(*address, limit) {
             Ok(link) => return Ok(link),
             Err(error) => last = Some((address, error)),
         }
@@ -222,9 +246,8 @@ fn reach(args: &SshArgs, host: &str, far: &FarPort, key: [u8; 32]) -> Result<Arc
 
 /// Where the far end may be reached: at the address that ssh reached if the name has it, else at
 /// those of the name, and last at what the far end says, which may be behind a translator.
-fn addresses(args: &SshArgs, host: &str, far: &FarPort) -> Vec<SocketAddr> {
-    let name = host_name(args, host);
-    let found = (name.as_str(), far.port).to_socket_addrs();
+fn addresses(name: &str, far: &FarPort) -> Vec<SocketAddr> {
+    let found = (name, far.port).to_socket_addrs();
     let mut all: Vec<SocketAddr> = found.into_iter().flatten().collect();
     if let Some(told) = far.address {
         let told = SocketAddr::from((told, far.port));
@@ -241,10 +264,10 @@ fn addresses(args: &SshArgs, host: &str, far: &FarPort) -> Vec<SocketAddr> {
     all
 }
 
-/// The name or address that ssh takes `host` for.
-fn host_name(args: &SshArgs, host: &str) -> String {
+/// The name or address that ssh takes `host` for, which `query` prints.
+fn host_name(query: Option<Child>, host: &str) -> String {
     let bare = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let Ok(out) = args.query(host).output() else { return bare.to_owned() };
+    let Some(Ok(out)) = query.map(Child::wait_with_output) else { return bare.to_owned() };
     let text = String::from_utf8_lossy(&out.stdout);
     let named = text.lines().find_map(|line| line.strip_prefix("hostname "));
     named.unwrap_or(bare).to_owned()
@@ -256,11 +279,10 @@ mod tests {
 
     #[test]
     fn an_address_of_the_name_that_ssh_reached_is_tried_first() {
-        let args = SshArgs { rsh: "false".into(), ..SshArgs::default() };
         let far = |told: &str| FarPort { port: 9, address: told.parse().ok() };
-        let to = addresses(&args, "me@127.0.0.1", &far("127.0.0.1"));
+        let to = addresses(&host_name(None, "me@127.0.0.1"), &far("127.0.0.1"));
         assert_eq!(to, ["127.0.0.1:9".parse().unwrap()]);
-        let to = addresses(&args, "127.0.0.1", &far("10.0.0.9"));
+        let to = addresses("127.0.0.1", &far("10.0.0.9"));
         assert_eq!(to, ["127.0.0.1:9".parse().unwrap(), "10.0.0.9:9".parse().unwrap()]);
     }
 

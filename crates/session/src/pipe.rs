@@ -104,6 +104,12 @@ impl PipeLink {
         }
     }
 
+    /// Says that nothing follows, and reads nothing more.
+    pub fn leave(&self) {
+        let _ = self.write_frame(CLOSE, &[], 0);
+        self.fail("the channel is finished");
+    }
+
     pub fn fail(&self, reason: &str) {
         self.state.lock().failure.get_or_insert_with(|| reason.to_owned());
         self.changed.notify_all();

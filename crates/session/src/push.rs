@@ -1,4 +1,8 @@
-//! Sends this `weft` to a far end that has none, into the user's cache directory.
+//! Sends `weft` to a far end that has none, into the user's cache directory: a static build for
+//! that machine if there is one here, else the program that runs, to a machine of the same kind.
+//!
+//! A static build is a file `weft-static-ARCH-linux` in the directory that [`STATIC_DIR`] names,
+//! beside this program, or in `../lib/weft` from there.
 //!
 //! Invariant: the file has its name only once its BLAKE3 is right, as the sent program itself says,
 //! so that one that does not run on that machine is not kept.
@@ -6,12 +10,16 @@
 //! Order: [`own_hash`] names it; [`send`] sends it; then the far end is started again.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::path::{Path, PathBuf};
 use std::process::ChildStdin;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::ssh::{SshArgs, cached};
+
+/// The variable that names a directory with static builds.
+pub const STATIC_DIR: &str = "WEFT_STATIC";
 
 /// What the script prints when the program is in its place.
 const KEPT: &str = "weft-session-kept";
@@ -21,8 +29,12 @@ const KEPT: &str = "weft-session-kept";
 /// # Errors
 /// It cannot be read.
 pub fn own_hash() -> Result<String> {
+    hash_of(own()?)
+}
+
+fn hash_of(program: File) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(own()?).context("reading weft itself")?;
+    hasher.update_reader(program).context("reading weft itself")?;
     Ok(hasher.finalize().to_hex().to_string())
 }
 
@@ -31,19 +43,59 @@ fn own() -> Result<File> {
     File::open("/proc/self/exe").context("opening weft itself")
 }
 
-/// Sends the program to `host`, a machine like `machine` (`uname -sm`).
-pub(crate) fn send(args: &SshArgs, host: &str, hash: &str, machine: &str) -> Result<()> {
-    ensure!(!args.no_push, "{host} has no weft of this version, and --no-push forbids to send one");
+/// The program to send to a `machine` (`uname -sm`).
+///
+/// # Errors
+/// There is none for it, or it cannot be read.
+fn program_for(machine: &str, host: &str) -> Result<File> {
+    for dir in static_dirs() {
+        let Some(path) = static_build(&dir, machine) else { continue };
+        match File::open(&path) {
+            Ok(file) => return Ok(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+    }
     let here = here();
     ensure!(
         machine == here,
-        "{host} has no weft of this version, and is a {machine}: this weft is for {here}. Install \
-         weft there, or name it with --remote-weft PATH"
+        "{host} has no weft of this version, and is a {machine}: this weft is for {here}, and there \
+         is no static build for the other beside it. Install weft there, name it with \
+         --remote-weft PATH, or name a directory with weft-static-ARCH-linux here by {STATIC_DIR}"
     );
-    let mut child = args.command(host, &script(hash))?.spawn().context("starting ssh")?;
+    own()
+}
+
+/// Where static builds are looked for, in this order.
+fn static_dirs() -> Vec<PathBuf> {
+    let named = std::env::var_os(STATIC_DIR).map(PathBuf::from);
+    let program = std::env::current_exe().ok();
+    let beside = program.as_deref().and_then(Path::parent).map(Path::to_path_buf);
+    let library = beside.as_ref().map(|dir| dir.join("../lib/weft"));
+    named.into_iter().chain(beside).chain(library).collect()
+}
+
+/// The name of the static build for a machine, which a far end names: only those that are known.
+fn static_build(dir: &Path, machine: &str) -> Option<PathBuf> {
+    let arch = match machine {
+        "Linux x86_64" => "x86_64",
+        "Linux aarch64" => "aarch64",
+        _ => return None,
+    };
+    Some(dir.join(format!("weft-static-{arch}-linux")))
+}
+
+/// Sends a program to `host`, a machine like `machine` (`uname -sm`), where it is kept by the hash
+/// of the one that runs here.
+pub(crate) fn send(args: &SshArgs, host: &str, hash: &str, machine: &str) -> Result<()> {
+    ensure!(!args.no_push, "{host} has no weft of this version, and --no-push forbids to send one");
+    let mut program = program_for(machine, host)?;
+    let sent = hash_of(program.try_clone().context("opening weft itself")?)?;
+    program.rewind().context("reading weft itself")?;
+    let mut child = args.command(host, &script(hash, &sent))?.spawn().context("starting ssh")?;
     let stdin = child.stdin.take().context("ssh has no stdin")?;
     let stdout = child.stdout.take().context("ssh has no stdout")?;
-    let written = copy(stdin);
+    let written = copy(&mut program, stdin);
     let is_kept = BufReader::new(stdout).lines().map_while(Result::ok).any(|line| line == KEPT);
     child.wait().context("waiting for ssh")?;
     if is_kept {
@@ -62,16 +114,17 @@ fn here() -> String {
     format!("{} {}", name.sysname().to_string_lossy(), name.machine().to_string_lossy())
 }
 
-fn script(hash: &str) -> String {
+/// Puts what comes to the place of `hash` if its own is `sent`.
+fn script(hash: &str, sent: &str) -> String {
     format!(
         "{}; umask 077; mkdir -p \"$d\" && t=\"$d/new.$$\" && cat >\"$t\" && chmod 700 \"$t\" && \
-         [ \"$(\"$t\" far-end --hash)\" = {hash} ] && mv -f \"$t\" \"$p\" && echo {KEPT}; \
+         [ \"$(\"$t\" far-end --hash)\" = {sent} ] && mv -f \"$t\" \"$p\" && echo {KEPT}; \
          rm -f \"$t\"",
         cached(hash)
     )
 }
 
-fn copy(mut stdin: ChildStdin) -> Result<()> {
-    std::io::copy(&mut own()?, &mut stdin).context("sending weft through ssh")?;
+fn copy(program: &mut File, mut stdin: ChildStdin) -> Result<()> {
+    io::copy(program, &mut stdin).context("sending weft through ssh")?;
     stdin.flush().context("sending weft through ssh")
 }

@@ -105,9 +105,10 @@ impl SshArgs {
     }
 }
 
-/// Sets `p` to where a weft of this hash is kept.
+/// Sets `p` to where the weft is kept that one of this hash has sent. Machines of several kinds may
+/// share a home directory.
 pub(crate) fn cached(hash: &str) -> String {
-    format!("d=\"${{XDG_CACHE_HOME:-$HOME/.cache}}/weft/{hash}\"; p=\"$d/weft\"")
+    format!("d=\"${{XDG_CACHE_HOME:-$HOME/.cache}}/weft/{hash}-$(uname -m)\"; p=\"$d/weft\"")
 }
 
 /// `text` as one word for a shell.

@@ -34,6 +34,8 @@ const HEADER: usize = 8;
 const SLOT: usize = HEADER + MESSAGE_MAX;
 /// Requests of each queue: messages, and some of the channel itself.
 const DEPTH: u32 = WINDOW_MAX as u32 + 1024;
+/// The variable by which paths are not remembered: `off`.
+const PATHS: &str = "WEFT_PATHS";
 /// The name of requests that have no buffer.
 const NO_SLOT: u64 = u64::MAX;
 
@@ -75,7 +77,9 @@ pub(crate) struct UdpEnd {
 impl UdpEnd {
     /// An end under `key`, with receives posted.
     pub fn new(key: [u8; 32]) -> Result<Self> {
-        let host = LocalHost::new(HostOptions::default().key(key));
+        let remembers = std::env::var_os(PATHS).is_none_or(|value| value != "off");
+        let options = HostOptions::default().key(key).remember_paths(remembers);
+        let host = LocalHost::new(options);
         let device = Device::open(&host, DeviceKind::Roce)?;
         let domain = device.protection_domain();
         let cq = device.completion_queue(2 * DEPTH)?;
@@ -279,6 +283,13 @@ impl UdpLink {
         let outcome = self.check();
         self.fail("the channel is finished");
         outcome
+    }
+
+    /// Says that nothing follows, and ends the connection. A peer that hears the end only has lost
+    /// nothing.
+    pub fn leave(&self) {
+        let _ = self.say(Kind::Close, 0);
+        self.fail("the channel is finished");
     }
 
     /// Ends the connection; every call fails from now on.

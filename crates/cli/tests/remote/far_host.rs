@@ -1,10 +1,12 @@
-//! A far host: an sshd of this user on loopback, at a port that the kernel chooses, with keys of
-//! its own.
+//! A far host: an sshd of this user on loopback or in a network of its own, at a port that the
+//! kernel chooses, with keys of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use weft_testkit::{Dir, Program, Running, find, free_port, skip, text, without_settings};
+use weft_testkit::{
+    Dir, Program, Running, Translator, find, free_port, skip, text, without_settings,
+};
 
 /// An sshd and all that it needs, gone with this.
 pub struct FarHost {
@@ -12,11 +14,36 @@ pub struct FarHost {
     _sshd: Running,
     ssh: String,
     weft: PathBuf,
+    /// What starts programs where the near end is.
+    near: String,
 }
 
 impl FarHost {
     /// A far host; nothing, and a line on stderr, where there is no sshd.
     pub fn start(name: &str) -> Option<Self> {
+        let listening = |sshd: Program, port| sshd.start().listening(port);
+        Self::at("127.0.0.1", name, "env", listening)
+    }
+
+    /// The same outside of a box that translates addresses, the near end inside.
+    pub fn beyond(box_between: &Translator, name: &str) -> Option<Self> {
+        let outside = box_between.outside();
+        let listening = |sshd: Program, port| {
+            let sshd = sshd.started_by(&outside).start();
+            while !box_between.outside_listens(port) {
+                std::thread::yield_now();
+            }
+            sshd
+        };
+        Self::at(Translator::OUTSIDE, name, &box_between.inside(), listening)
+    }
+
+    fn at(
+        address: &str,
+        name: &str,
+        near: &str,
+        start: impl FnOnce(Program, u16) -> Running,
+    ) -> Option<Self> {
         let (Some(sshd), Some(keygen)) = (find("sshd"), find("ssh-keygen")) else {
             skip("openssh-server is not installed");
             return None;
@@ -36,35 +63,43 @@ impl FarHost {
         dir.write(
             "sshd_config",
             format!(
-                "Port {port}\nListenAddress 127.0.0.1\nHostKey {root}/host-key\nPidFile none\n\
+                "Port {port}\nListenAddress {address}\nHostKey {root}/host-key\nPidFile none\n\
                  AuthorizedKeysFile {root}/user-key.pub\nUsePAM no\nStrictModes no\n\
-                 MaxStartups 100\nSetEnv XDG_CACHE_HOME={root}/cache PATH=/usr/bin:/bin\n"
+                 MaxStartups 100\nSetEnv XDG_CACHE_HOME={root}/cache PATH=/usr/bin:/bin WEFT_PATHS=off\n"
             ),
         );
         dir.write(
             "ssh_config",
             format!(
-                "Host far far2\nHostName 127.0.0.1\nPort {port}\nIdentityFile {root}/user-key\n\
+                "Host far far2\nHostName {address}\nPort {port}\nIdentityFile {root}/user-key\n\
                  IdentitiesOnly yes\nUserKnownHostsFile {root}/known\nStrictHostKeyChecking no\n\
                  LogLevel ERROR\nBatchMode yes\n"
             ),
         );
         let config = dir.text_path("sshd_config");
-        let running = Program::at(&sshd).words(["-D", "-e", "-f", &config]).start();
-        let running = running.listening(port);
+        let running = start(Program::at(&sshd).words(["-D", "-e", "-f", &config]), port);
         let ssh = format!("ssh -F {}", dir.text_path("ssh_config"));
         // Under a name of this test's, by which its processes are found.
         let weft = dir.path("weft-there");
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weft"), &weft).unwrap();
-        Some(Self { dir, _sshd: running, ssh, weft })
+        Some(Self { dir, _sshd: running, ssh, weft, near: near.to_owned() })
     }
 
     /// `weft` with a command that reaches this host, which looks for a weft by itself.
     pub fn bare(&self, command: &str) -> Command {
         // Whatever goes wrong, a test does not hang.
-        let mut weft = Command::new("timeout");
-        weft.args(["-s", "KILL", "100", env!("CARGO_BIN_EXE_weft"), command]);
+        let mut words = self.near.split(' ');
+        let mut weft = Command::new(words.next().unwrap_or("env"));
+        weft.args(words).args([
+            "timeout",
+            "-s",
+            "KILL",
+            "100",
+            env!("CARGO_BIN_EXE_weft"),
+            command,
+        ]);
         without_settings(&mut weft);
+        weft.env("WEFT_PATHS", "off");
         weft.args(["-e", &self.ssh]).current_dir(self.dir.root());
         weft.stdin(Stdio::null());
         weft

@@ -129,3 +129,28 @@ fn content_is_compared_if_asked_for() {
     assert_eq!(last_event(&output.stdout)["bytes_copied"], 4, "{}", text(&output.stderr));
     assert_eq!(describe(&host.dir.path("to")), describe(&host.dir.path("from")));
 }
+
+#[test]
+fn attributes_of_the_user_s_go_with_x_alone() {
+    let Some(host) = FarHost::start("cp-xattrs") else { return };
+    fs::create_dir(host.dir.path("from")).unwrap();
+    let from = host.dir.write("from/a", "content");
+    host.dir.write("from/large", noise(2, 600_000));
+    let none = rustix::fs::XattrFlags::empty();
+    for path in ["from", "from/a", "from/large"] {
+        if rustix::fs::setxattr(host.dir.path(path), "user.weft", b"\0value", none).is_err() {
+            return weft_testkit::skip("the file system has no extended attributes");
+        }
+    }
+    let value = |path: &str| {
+        let mut value = [0; 16];
+        let len = rustix::fs::getxattr(host.dir.path(path), "user.weft", &mut value);
+        len.map(|len| value[..len].to_vec())
+    };
+    host.copied(&["-qrX", from.parent().unwrap().to_str().unwrap(), &host.far("with")]);
+    host.copied(&["-qr", &host.far("from"), "without"]);
+    for path in ["", "/a", "/large"] {
+        assert_eq!(value(&format!("with/from{path}")).unwrap(), b"\0value");
+        assert!(value(&format!("without/from{path}")).is_err());
+    }
+}

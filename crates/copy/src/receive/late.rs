@@ -3,17 +3,18 @@
 //!
 //! Invariant: a link leads to a regular file of the destination.
 //!
-//! Order: [`LateEntries`] is filled while entries are listed; [`FileReceiver::finish`] once nothing
-//! else writes.
+//! Order: [`LateEntries`] is filled while entries are listed; then
+//! [`FileReceiver::finish_if_all_closed`] whenever a file is closed.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
 use rustix::fs::FileType;
 
 use super::FileReceiver;
-use crate::messages::ListedEntry;
+use crate::messages::{ListedEntry, ToSender};
 use crate::rel_path::RelPath;
 
 /// Directories and links whose making or attributes wait for the end, at most.
@@ -36,8 +37,24 @@ impl LateEntries {
 }
 
 impl FileReceiver<'_> {
+    /// Says the last word once all is listed and all files are closed.
+    pub(super) fn finish_if_all_closed(&self) {
+        if !self.files.lock().unclosed.is_empty() {
+            return;
+        }
+        // Only one of those who see it does so.
+        let Some(late) = self.late.lock().take() else { return };
+        match self.finish(late) {
+            Ok(()) => {
+                self.is_finished.store(true, Ordering::Release);
+                self.replies.put(ToSender::Finished);
+            }
+            Err(error) => self.give_up(&error),
+        }
+    }
+
     /// Makes what waited for the files, and all of it durable.
-    pub(super) fn finish(&self, late: LateEntries) -> Result<()> {
+    fn finish(&self, late: LateEntries) -> Result<()> {
         for (path, to) in &late.hardlinks {
             if let Err(error) = self.make_hardlink(path, to) {
                 self.problem(path, &error)?;
@@ -53,7 +70,8 @@ impl FileReceiver<'_> {
                 self.problem(path, &error)?;
             }
         }
-        if let Some(root) = self.tree.root().filter(|_| !self.options.dry_run) {
+        let needs_flush = !late.hardlinks.is_empty() || self.needs_flush.load(Ordering::Relaxed);
+        if let Some(root) = self.tree.root().filter(|_| needs_flush && !self.options.dry_run) {
             rustix::fs::syncfs(root).map_err(io::Error::from).context("flushing the disk")?;
         }
         Ok(())
