@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
 # Times weft cp, weft pipe, scp and rsync on the same path of `weft wan`, with a real sshd on its
-# far side, and prints a table. Arguments: SIZE_MB (default 1000), PATH_SPEC... (default: 70ms 1gbit
-# with 0, 0.1, 1 and 5 % loss). PEERS=no leaves scp and rsync out. Times are end to end, with ssh's
-# log-in, which stands in a column of its own: `ssh HOST true`, measured before each path. TCP's
-# controller is the machine's (`sysctl net.ipv4.tcp_congestion_control`).
+# far side, and prints the table that BENCHMARKS.md has. Arguments: SIZE_MB (default 1000),
+# PATH_SPEC... (default: 70ms 1gbit with 0, 0.1, 1 and 5 % loss). Variables:
+#   ROUNDS=3       rounds, each of which goes through all rows; a row is the median of them
+#   LIMIT=60       seconds after which a copy is given up, and not tried in later rounds
+#   PEERS=no       leaves scp, rsync and qcp out
+#   PARTS="..."    of `wan`, `files` and `local` (default: all)
+#   INTO=FILE      puts the table between its marks in FILE instead of printing it
+# Times are end to end without ssh's log-in, `ssh HOST true`, which is measured before each round
+# and path. CPU is that of all processes of an end, ssh and sshd with them. The controller of TCP is
+# that of the route (`ip route ... congctl`).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,14 +19,13 @@ shift || true
 specs=("$@")
 [ ${#specs[@]} -gt 0 ] ||
     specs=("70ms 1gbit" "70ms 1gbit 0.1%" "70ms 1gbit 1%" "70ms 1gbit 5%")
-# What TCP does with 5 % loss nobody waits for.
-limit_s=${LIMIT:-60}
+export LIMIT=${LIMIT:-60}
+parts=" ${PARTS:-wan files local} "
+files=20000
 
 sshd=$(command -v sshd || echo /usr/sbin/sshd)
-# Namespaces have the controller of the machine, and may not be able to set another one.
-tcp=$(cat /proc/sys/net/ipv4/tcp_congestion_control)
-
 dir=$(mktemp -d)
+export DIR=$dir
 trap 'rm -rf "$dir"' EXIT
 [ "$(id -u)" != 0 ] || mkdir -p /run/sshd
 for key in host user; do ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
@@ -31,11 +36,14 @@ AuthorizedKeysFile $dir/user.pub
 PidFile none
 UsePAM no
 StrictModes no
+MaxStartups 100
 Subsystem sftp internal-sftp
+SetEnv XDG_STATE_HOME=$dir/state-far
 CONFIG
-cat >"$dir/ssh_config" <<CONFIG
-Host far
-    HostName 10.77.0.2
+for host in far:10.77.0.2 here:127.0.0.1; do
+    cat >>"$dir/ssh_config" <<CONFIG
+Host ${host%:*}
+    HostName ${host#*:}
     Port 2022
     IdentityFile $dir/user
     IdentitiesOnly yes
@@ -43,55 +51,201 @@ Host far
     StrictHostKeyChecking no
     LogLevel ERROR
 CONFIG
+done
+export XDG_STATE_HOME=$dir/state
 head -c "${size_mb}000000" /dev/urandom >"$dir/file"
 
-# Runs inside of the path: prints the seconds that its command took, or `-`.
+# Runs where the client is: prints the seconds that its command took, or `-`, and the seconds of
+# CPU of either end.
 cat >"$dir/timed" <<'TIMED'
 #!/usr/bin/env bash
+if [ "$TCP" != - ]; then
+    # The only route is that of the path.
+    # shellcheck disable=SC2046
+    ip route change $(ip route | head -1 | sed 's/congctl.*//') congctl "$TCP"
+fi
+sshd=$(pgrep -of "^sshd: .* -f $DIR/sshd_config")
+tick=$(getconf CLK_TCK)
+far() { awk -v t="$tick" '{ print ($16 + $17) / t }' "/proc/$sshd/stat"; }
+before=$(far)
 start=$(date +%s.%N)
 status=0
 timeout "$LIMIT" "$@" >/dev/null 2>"$DIR/stderr" || status=$?
-[ $status != 124 ] || { echo -; exit 0; }
+end=$(date +%s.%N)
+near=$(times | tail -1 | awk '{ split($1, u, "[ms]"); split($2, s, "[ms]")
+    print u[1] * 60 + u[2] + s[1] * 60 + s[2] }')
+if [ $status = 124 ]; then echo "- - -"; exit 0; fi
 [ $status = 0 ] || { cat "$DIR/stderr" >&2; exit $status; }
-awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { printf "%.2f\n", b - a }'
+# What sshd has started is counted once it has ended.
+for _ in $(seq 50); do pgrep -P "$sshd" >/dev/null || break; sleep 0.1; done
+awk -v a="$start" -v b="$end" -v near="$near" -v far="$(far)" -v before="$before" \
+    'BEGIN { printf "%.3f %.2f %.2f\n", b - a, near, far - before }'
 TIMED
 chmod +x "$dir/timed"
 
-# across SPEC COMMAND...: its seconds on a path of its own.
+# across SPEC TCP COMMAND...: what `timed` says of it, on a path of its own; `local` for none.
 across() {
     local spec=$1
-    shift
+    export TCP=$2
+    shift 2
     rm -rf "$dir/out"
+    if [ "$spec" = local ]; then
+        TCP=- "$dir/timed" "$@"
+        return
+    fi
     # shellcheck disable=SC2086
-    DIR=$dir LIMIT=$limit_s "$weft" wan $spec --server "$sshd -D -f $dir/sshd_config" \
-        -- "$dir/timed" "$@" 2>>"$dir/wan" || { cat "$dir/wan" >&2; exit 1; }
+    "$weft" wan $spec --server "$sshd -D -f $dir/sshd_config" -- "$dir/timed" "$@" \
+        2>>"$dir/wan" || { cat "$dir/wan" >&2; exit 1; }
 }
 
+# row SPEC MB NAME TCP COMMAND...: measures, unless it took too long before.
 row() {
-    awk -v name="$1" -v spec="$2" -v s="$3" -v login="$4" -v mb="$size_mb" 'BEGIN {
-        if (s == "-") { printf "| %s | %s | over the limit | | %s |\n", spec, name, login; exit }
-        data = s - login; if (data < 0.001) data = 0.001
-        printf "| %s | %s | %.2f | %.0f | %.2f |\n", spec, name, s, 8 * mb / data, login
-    }'
+    local spec=$1 mb=$2 name=$3 tcp=$4
+    shift 4
+    if grep -qsF "$spec|$name|$mb|-" "$dir/over"; then return; fi
+    local said
+    said=$(across "$spec" "$tcp" "$@")
+    echo "$spec|$name|$mb|$login|${said// /|}" >>"$dir/results"
+    case $said in -*) echo "$spec|$name|$mb|-" >>"$dir/over" ;; esac
 }
 
 ssh=(ssh -F "$dir/ssh_config")
 copy=("$weft" cp -q -e "${ssh[*]}" --remote-weft "$weft" --udp-only)
-pipe=("$weft" pipe -e "${ssh[*]}" --remote-weft "$weft" --udp-only far --)
-echo "| path | $size_mb MB by | s | Mbit/s without the log-in | log-in, s |"
-echo "|---|---|---:|---:|---:|"
-for spec in "${specs[@]}"; do
-    login=$(across "$spec" "${ssh[@]}" far true)
-    row "weft cp" "$spec" "$(across "$spec" "${copy[@]}" "$dir/file" "far:$dir/out")" "$login"
-    cmp "$dir/file" "$dir/out" || echo "weft cp: the copy differs" >&2
-    row "weft cp, from there" "$spec" \
-        "$(across "$spec" "${copy[@]}" "far:$dir/file" "$dir/out")" "$login"
-    row "weft pipe" "$spec" "$(across "$spec" sh -c \
-        "exec \"\$@\" sh -c 'cat >$dir/out' <$dir/file" sh "${pipe[@]}")" "$login"
-    [ "${PEERS:-yes}" = yes ] || continue
-    row "scp, $tcp" "$spec" \
-        "$(across "$spec" scp -qF "$dir/ssh_config" "$dir/file" "far:$dir/out")" "$login"
-    row "rsync, $tcp" "$spec" \
-        "$(across "$spec" rsync -We "${ssh[*]}" "$dir/file" "far:$dir/out")" "$login"
+cold=(env WEFT_PATHS=off "${copy[@]}")
+pipe=(env WEFT_PATHS=off "$weft" pipe -e "${ssh[*]}" --remote-weft "$weft" --udp-only far --)
+
+log_in() {
+    # As it is told with the rows, whose times have it in them.
+    login=$(across "$1" bbr "${ssh[@]}" "$2" true | cut -d' ' -f1)
+    grep -qsF "login|$1|" "$dir/logins" || echo "login|$1|$login" >>"$dir/logins"
+}
+
+wan_rows() {
+    local spec=$1 mb=$size_mb file=$dir/file
+    log_in "$spec" far
+    row "$spec" "$mb" "weft cp" bbr "${cold[@]}" "$file" "far:$dir/out"
+    cmp "$file" "$dir/out" || echo "weft cp: the copy differs" >&2
+    row "$spec" "$mb" "weft cp, the path known" bbr "${copy[@]}" "$file" "far:$dir/out"
+    row "$spec" "$mb" "weft cp, from there" bbr "${cold[@]}" "far:$file" "$dir/out"
+    row "$spec" "$mb" "tar, weft pipe" bbr sh -c 'tar c -C "$0" file | "$@"' "$dir" \
+        "${pipe[@]}" sh -c "cat >$dir/out"
+    [ "${PEERS:-yes}" = yes ] || return 0
+    for tcp in bbr cubic; do
+        row "$spec" "$mb" "scp, $tcp" $tcp scp -qF "$dir/ssh_config" "$file" "far:$dir/out"
+        row "$spec" "$mb" "rsync, $tcp" $tcp rsync -We "${ssh[*]}" "$file" "far:$dir/out"
+    done
+    command -v qcp >/dev/null || return 0
+    row "$spec" "$mb" "qcp" bbr qcp --ssh-options "-F$dir/ssh_config" "$file" "far:$dir/out"
+}
+
+files_rows() {
+    local spec=$1 mb=$((files * 4096 / 1000000)) from=$dir/files
+    log_in "$spec" far
+    row "$spec" "$mb" "$files files, weft cp -r" bbr "${cold[@]}" -r "$from/" "far:$dir/out/"
+    row "$spec" "$mb" "their archive, weft cp" bbr "${cold[@]}" "$dir/archive" "far:$dir/out"
+    row "$spec" "$mb" "$files files, tar, weft pipe" bbr sh -c 'tar c -C "$0" . | "$@"' "$from" \
+        "${pipe[@]}" sh -c "mkdir $dir/out && tar x -C $dir/out"
+    [ "${PEERS:-yes}" = yes ] || return 0
+    row "$spec" "$mb" "$files files, rsync, bbr" bbr \
+        rsync -rWte "${ssh[*]}" "$from/" "far:$dir/out"
+    row "$spec" "$mb" "$files files, scp, bbr" bbr \
+        scp -qrF "$dir/ssh_config" "$from" "far:$dir/out"
+}
+
+local_rows() {
+    log_in local here
+    row local "$size_mb" "weft cp" - "${cold[@]}" "$dir/file" "here:$dir/out"
+    [ "${PEERS:-yes}" = yes ] || return 0
+    row local "$size_mb" "scp" - scp -qF "$dir/ssh_config" "$dir/file" "here:$dir/out"
+    row local "$size_mb" "rsync" - rsync -We "${ssh[*]}" "$dir/file" "here:$dir/out"
+}
+
+# The rows of all rounds as a table: medians, and the least and the most behind them.
+table() {
+    echo "$(date +%F), $(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)," \
+        "Linux $(uname -r), ${ROUNDS:-3} rounds, $(ssh -V 2>&1 | cut -d, -f1)." \
+        "Log-in: $(awk -F'|' '{ printf "%s%s %.2f s", sep, $2, $3; sep = "; " }' "$dir/logins")."
+    echo
+    echo "| path | what | MB | s without the log-in | Mbit/s | of the ceiling | CPU s/GB here, there |"
+    echo "|---|---|---:|---:|---:|---:|---:|"
+    awk -F'|' '
+        function median(text, n,    i, j, x, v) {
+            n = split(text, v, " ")
+            for (i = 2; i <= n; i++)
+                for (j = i; j > 1 && v[j - 1] + 0 > v[j] + 0; j--) {
+                    x = v[j]; v[j] = v[j - 1]; v[j - 1] = x
+                }
+            least = v[1]; most = v[n]
+            return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
+        }
+        # Bits of a file that the path carries in a second in full packets of TCP.
+        function ceiling(spec,    i, n, word, rate, loss) {
+            n = split(spec, word, " ")
+            for (i = 1; i <= n; i++) {
+                if (word[i] ~ /gbit$/) rate = word[i] * 1000
+                if (word[i] ~ /mbit$/) rate = word[i] + 0
+                if (word[i] ~ /%$/) loss = word[i] / 100
+            }
+            return rate * 0.965 * (1 - loss)
+        }
+        {
+            key = $1 "|" $2
+            if (!(key in times)) order[++rows] = key
+            mb[key] = $3
+            if ($5 == "-") { times[key] = "-"; next }
+            times[key] = times[key] " " ($5 - $4)
+            near[key] = near[key] " " $6; far[key] = far[key] " " $7
+        }
+        END {
+            for (i = 1; i <= rows; i++) {
+                key = order[i]; split(key, name, "|"); m = mb[key]
+                if (times[key] ~ /-/) {
+                    printf "| %s | %s | %d | over %d | | | |\n", name[1], name[2], m, limit
+                    continue
+                }
+                s = median(times[key]); span = sprintf("%.2f to %.2f", least, most)
+                rate = 8 * m / s; top = ceiling(name[1])
+                printf "| %s | %s | %d | %.2f (%s) | %.0f | %s | %.1f, %.1f |\n", name[1], \
+                    name[2], m, s, span, rate, top ? sprintf("%.2f", rate / top) : "", \
+                    median(near[key]) * 1000 / m, median(far[key]) * 1000 / m
+            }
+        }' limit="$LIMIT" "$dir/results"
+}
+
+if [[ $parts = *" files "* ]]; then
+    mkdir "$dir/files"
+    head -c $((files * 4096)) /dev/urandom >"$dir/archive"
+    for sub in $(seq -w 0 99); do mkdir "$dir/files/$sub"; done
+    # A hundred directories, and 4096 bytes for each file.
+    (cd "$dir/files" && for sub in $(seq -w 0 99); do
+        tail -c +$((1 + 10#$sub * files / 100 * 4096)) "$dir/archive" |
+            head -c $((files / 100 * 4096)) | split -b 4096 -a 4 - "$sub/"
+    done) || true
+fi
+for _ in $(seq "${ROUNDS:-3}"); do
+    if [[ $parts = *" wan "* ]]; then
+        for spec in "${specs[@]}"; do wan_rows "$spec"; done
+    fi
+    if [[ $parts = *" files "* ]]; then files_rows "${specs[0]}"; fi
+    if [[ $parts = *" local "* ]]; then
+        "$sshd" -D -o ListenAddress=127.0.0.1 -f "$dir/sshd_config" &
+        server=$!
+        trap 'kill "$server" 2>/dev/null || true; rm -rf "$dir"' EXIT
+        for _ in $(seq 50); do (: >/dev/tcp/127.0.0.1/2022) 2>/dev/null && break; sleep 0.1; done
+        local_rows
+        kill "$server"
+        wait "$server" || true
+    fi
 done
+if [ -n "${INTO:-}" ]; then
+    table >"$dir/table"
+    awk -v table="$dir/table" '
+        /^<!-- copy -->$/ { print; print ""; while ((getline line <table) > 0) print line
+            print ""; inside = 1; next }
+        /^<!-- end of copy -->$/ { inside = 0 }
+        !inside { print }' "$INTO" >"$dir/page"
+    cat "$dir/page" >"$INTO"
+else
+    table
+fi
 grep -h "did not keep up" "$dir/wan" | sort | uniq -c >&2 || true
