@@ -2,7 +2,7 @@
 //! that machine if there is one here, else the program that runs, to a machine of the same kind.
 //!
 //! A static build is a file `weft-static-ARCH-linux` in the directory that [`STATIC_DIR`] names,
-//! beside this program, or in `../lib/weft` from there.
+//! beside this program, in `../lib/weft` from there, or in `lib/weft` of the usual places.
 //!
 //! Invariant: the file has its name only once its BLAKE3 is right, as the sent program itself says,
 //! so that one that does not run on that machine is not kept.
@@ -72,7 +72,10 @@ fn static_dirs() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent).map(Path::to_path_buf);
     let library = beside.as_ref().map(|dir| dir.join("../lib/weft"));
-    named.into_iter().chain(beside).chain(library).collect()
+    let own = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local"));
+    let prefixes = own.into_iter().chain(["/usr/local", "/usr"].map(PathBuf::from));
+    let installed = prefixes.map(|prefix| prefix.join("lib/weft"));
+    named.into_iter().chain(beside).chain(library).chain(installed).collect()
 }
 
 /// The name of the static build for a machine, which a far end names: only those that are known.
