@@ -5,6 +5,7 @@ use std::io::PipeReader;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use weft_copy::messages::{
     CopyOptions, FilePiece, ListedEntry, ListedKind, SourceTime, ToReceiver, ToSender,
@@ -35,7 +36,7 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
         .sum();
     let is_early = messages.len() < 3 + files;
     let far = Arc::new(far);
-    let (closing, closed) = mpsc::channel();
+    let (closing, closed) = mpsc::channel::<()>();
     let reading = Arc::clone(&far);
     // As a true sender does, it hears what the receiver says while it sends.
     let hearing = thread::spawn(move || {
@@ -43,8 +44,7 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
         while let Ok(Some(message)) = receiver.recv() {
             let bytes = message.into_bytes().unwrap();
             match parse_message(&bytes).unwrap().0 {
-                ToSender::Closed { .. } => closing.send(()).unwrap(),
-                ToSender::Fatal(_) => return,
+                ToSender::Finished | ToSender::Fatal(_) => return drop(closing),
                 _ => {}
             }
         }
@@ -52,15 +52,15 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
     let sending = thread::spawn(move || {
         let sender = far.sender();
         for (message, payload) in messages {
-            if message == ToReceiver::Done && !is_early {
-                // Until all are closed, or the receiver has ended the copy.
-                closed.iter().take(files).for_each(drop);
-            }
             if send_message(&sender, &message, &payload).is_err() {
                 break;
             }
         }
-        // The other side is dropped only once nobody sends any more.
+        if is_early {
+            // It says that nothing follows, and does not wait for an answer.
+            let _ = far.finish(Duration::ZERO);
+        }
+        // Until the receiver has finished or ended the copy: it may still speak.
         closed.iter().for_each(drop);
     });
     let meter = Meter::new(ShowStyle::Silent);
@@ -108,7 +108,7 @@ fn good_piece(file: u64, bytes: &[u8]) -> (ToReceiver, Vec<u8>) {
 }
 
 fn done() -> (ToReceiver, Vec<u8>) {
-    (ToReceiver::Done, Vec::new())
+    (ToReceiver::Listed { files: 0, bytes: 0 }, Vec::new())
 }
 
 /// A directory with a destination, and one beside it that must stay as it is.
@@ -226,5 +226,5 @@ fn more_open_files_than_agreed_are_refused() {
     messages.extend(many.chunks(500).map(|chunk| listed(chunk.to_vec())));
     messages.push(done());
     let error = receive_from(&dir.path("to"), messages).unwrap_err();
-    assert!(error.contains("before all was sent"), "{error}");
+    assert!(error.contains("stopped before the copy was over"), "{error}");
 }
