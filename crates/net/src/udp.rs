@@ -251,18 +251,13 @@ impl UdpPort {
         self.refused.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes what the errors of a call say for later ones, and what they mean for this one.
-    fn failed(&self, error: &io::Error) -> Written {
+    /// Notes what the errors of a call say for later ones.
+    fn failed(&self, error: &io::Error) {
         match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => self.refused.store(true, Ordering::Release),
             // The device computes no checksums, so that the kernel cuts nothing for it.
             Some(libc::EIO) => self.cuts.store(false, Ordering::Relaxed),
             _ => {}
-        }
-        match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
-            Some(libc::EFAULT) => Written::Gone,
-            _ => Written::Failed,
         }
     }
 
@@ -317,36 +312,13 @@ impl UdpPort {
     }
 
     /// Sends what `vectors`, each of them written, name: cut into datagrams of `each` bytes if
-    /// there are several; to where the socket is connected if there is no route. Where the own
-    /// address of the route is gone, since this host has moved to another network, the system
-    /// chooses one: a peer of Shuttle follows.
+    /// there are several; to where the socket is connected if there is no route.
     fn send_vectors(
         &self,
         route: Option<&Route>,
         vectors: &[MaybeUninit<libc::iovec>],
         each: Option<u16>,
     ) -> Written {
-        let is_gone = |error: &io::Error| {
-            let gone = [libc::EINVAL, libc::EADDRNOTAVAIL, libc::ENETUNREACH];
-            error.raw_os_error().is_some_and(|errno| gone.contains(&errno))
-        };
-        let has_source = route.is_some_and(|route| !route.local.ip().is_unspecified());
-        let sent = match self.send_message(route, has_source, vectors, each) {
-            Err(error) if has_source && is_gone(&error) => {
-                self.send_message(route, false, vectors, each)
-            }
-            sent => sent,
-        };
-        sent.map_or_else(|error| self.failed(&error), Written::Octets)
-    }
-
-    fn send_message(
-        &self,
-        route: Option<&Route>,
-        has_source: bool,
-        vectors: &[MaybeUninit<libc::iovec>],
-        each: Option<u16>,
-    ) -> io::Result<usize> {
         let mut control = ControlMessages::default();
         if let Some(each) = each {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &each);
@@ -355,9 +327,7 @@ impl UdpPort {
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         let mut name;
         if let Some(route) = route {
-            if has_source {
-                self.push_source(route, &mut control);
-            }
+            self.push_source(route, &mut control);
             (name, message.msg_namelen) = name_of(route.remote, self.dual);
             message.msg_name = (&raw mut name).cast();
         }
@@ -369,11 +339,25 @@ impl UdpPort {
         // SAFETY: `message` names locals and `vectors`, which live as long as the call; the kernel
         // only reads, and checks each address that they name.
         let n = unsafe { libc::sendmsg(self.fd.as_fd().as_raw_fd(), &message, flags) };
-        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
+        match n {
+            n if n >= 0 => Written::Octets(n as usize),
+            _ => {
+                let error = io::Error::last_os_error();
+                self.failed(&error);
+                match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
+                    Some(libc::EFAULT) => Written::Gone,
+                    _ => Written::Failed,
+                }
+            }
+        }
     }
 
     fn push_source(&self, route: &Route, control: &mut ControlMessages) {
         let from = route.local.ip();
+        if from.is_unspecified() {
+            return;
+        }
         // Nothing else says where a group of IPv6 is to be found.
         let ipi6_ifindex = match route.remote {
             SocketAddr::V6(to) if to.ip().is_multicast() => to.scope_id(),
