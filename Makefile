@@ -70,7 +70,7 @@ bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 m
 	    --manifest-path interop/quic/Cargo.toml
 	@PATH="$(abspath $(TARGET))/quic/release:$$PATH" $(TARGET)/release/weft bench table wan $(ARGS)
 
-bench-copy: deps release ## weft cp beside scp and rsync, into BENCHMARKS.md (ARGS="100 '20ms'", INTO=)
+bench-copy: deps release ## weft cp beside scp and rsync, into BENCHMARKS.md (ARGS="100 '20ms'")
 	@WEFT=$(abspath $(TARGET))/release/weft INTO=$(INTO) scripts/bench-copy.sh $(ARGS)
 
 bench-quick: deps release ## A look at the papers' figures on this machine (below five minutes)

@@ -166,7 +166,8 @@ table() {
         "Linux $(uname -r), ${ROUNDS:-3} rounds, $(ssh -V 2>&1 | cut -d, -f1)." \
         "Log-in: $(awk -F'|' '{ printf "%s%s %.2f s", sep, $2, $3; sep = "; " }' "$dir/logins")."
     echo
-    echo "| path | what | MB | s without the log-in | Mbit/s | of the ceiling | CPU s/GB here, there |"
+    echo "| path | what | MB | s without the log-in | Mbit/s | of the ceiling |" \
+        "CPU s/GB here, there |"
     echo "|---|---|---:|---:|---:|---:|---:|"
     awk -F'|' '
         function median(text, n,    i, j, x, v) {

@@ -59,8 +59,8 @@ fn program_for(machine: &str, host: &str) -> Result<File> {
     let here = here();
     ensure!(
         machine == here,
-        "{host} has no weft of this version, and is a {machine}: this weft is for {here}, and there \
-         is no static build for the other beside it. Install weft there, name it with \
+        "{host} has no weft of this version, and is a {machine}: this weft is for {here}, and \
+         there is no static build for the other beside it. Install weft there, name it with \
          --remote-weft PATH, or name a directory with weft-static-ARCH-linux here by {STATIC_DIR}"
     );
     own()

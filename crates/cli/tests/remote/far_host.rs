@@ -65,7 +65,8 @@ impl FarHost {
             format!(
                 "Port {port}\nListenAddress {address}\nHostKey {root}/host-key\nPidFile none\n\
                  AuthorizedKeysFile {root}/user-key.pub\nUsePAM no\nStrictModes no\n\
-                 MaxStartups 100\nSetEnv XDG_CACHE_HOME={root}/cache PATH=/usr/bin:/bin WEFT_PATHS=off\n"
+                 MaxStartups 100\nSetEnv XDG_CACHE_HOME={root}/cache PATH=/usr/bin:/bin \
+                 WEFT_PATHS=off\n"
             ),
         );
         dir.write(
