@@ -397,6 +397,9 @@ ENVIRONMENT
                     auto or basic: how SDP uses what is below it
     WEFT_SOCKETS_PATIENCE_MS
                     How long an answer for SDP may take after that for TCP
+    WEFT_PATHS      on or off: whether connections of weft0 begin with what earlier ones
+                    learnt of the path (default: off, and on for cp, pipe and forward)
+    WEFT_STATIC     Directory with weft-static-ARCH-linux, for cp, pipe and forward
     A WEFT_ variable that is none of these is warned about. LD_PRELOAD keeps what was in it.
 
 NOTES
