@@ -101,8 +101,8 @@ check "AES instructions taken for a key" \
 check "ibv_devinfo -v" 'weft run ibv_devinfo -v | grep -q PORT_ACTIVE'
 for program in rc uc ud srq; do
     check "ibv_${program}_pingpong -c" \
-        "both 'weft run ibv_${program}_pingpong -c -n 50' \
-            'weft run ibv_${program}_pingpong -c -n 50 127.0.0.1'"
+        "both 'weft run ibv_${program}_pingpong -g 0 -c -n 50' \
+            'weft run ibv_${program}_pingpong -g 0 -c -n 50 127.0.0.1'"
 done
 check "ibv_rc_pingpong -c, sealed" "weft key new /tmp/key
     export WEFT_KEY=/tmp/key WEFT_LANE=off
