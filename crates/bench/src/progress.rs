@@ -1,16 +1,22 @@
-//! Progress on a terminal: the present step and the time left.
+//! Progress: the present step and the time left, on a terminal in place, in a log as a line now and
+//! then.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Progress line on stderr, rewritten in place; absent if stderr is no terminal.
+/// Progress line on stderr. A terminal has it rewritten in place; what is no terminal gets a whole
+/// line every [`LOG_EVERY`], so that a log of CI shows that the run goes on.
 #[derive(Debug)]
 pub struct BenchProgress {
-    shown: bool,
+    is_terminal: bool,
+    logged: Cell<Instant>,
     steps: usize,
     began: Instant,
 }
 
+/// Time between two lines of a log.
+pub const LOG_EVERY: Duration = Duration::from_secs(15);
 /// Width of the bar in columns.
 const WIDTH: usize = 20;
 /// How many columns the line may take; one that is wrapped could not be written over.
@@ -19,27 +25,39 @@ const COLUMNS: usize = 79;
 impl BenchProgress {
     /// A line that is still empty, of work that is done in so many steps.
     pub fn new(steps: usize) -> Self {
-        Self { shown: io::stderr().is_terminal(), steps, began: Instant::now() }
+        let began = Instant::now();
+        Self { is_terminal: io::stderr().is_terminal(), logged: Cell::new(began), steps, began }
     }
 
     /// So many steps are done, and the next is called `text`.
     pub fn show(&self, done: usize, text: &str) {
-        self.write(&line(done, self.steps, self.began.elapsed(), text));
-    }
-
-    fn write(&self, line: &str) {
-        if self.shown {
-            // Progress that cannot be shown is no reason to stop.
-            let _ = write!(io::stderr(), "\r{line}\x1b[K");
-            let _ = io::stderr().flush();
+        let now = Instant::now();
+        let line = line(done, self.steps, now - self.began, text);
+        if self.is_terminal {
+            rewrite(&line);
+        } else if is_due(self.logged.get(), now) {
+            self.logged.set(now);
+            let _ = writeln!(io::stderr(), "{line}");
         }
     }
 }
 
 impl Drop for BenchProgress {
     fn drop(&mut self) {
-        self.write("");
+        if self.is_terminal {
+            rewrite("");
+        }
     }
+}
+
+/// Progress that cannot be shown is no reason to stop.
+fn rewrite(line: &str) {
+    let _ = write!(io::stderr(), "\r{line}\x1b[K");
+    let _ = io::stderr().flush();
+}
+
+fn is_due(logged: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(logged) >= LOG_EVERY
 }
 
 fn line(done: usize, steps: usize, elapsed: Duration, text: &str) -> String {
@@ -58,6 +76,14 @@ fn line(done: usize, steps: usize, elapsed: Duration, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_has_a_line_now_and_then() {
+        let began = Instant::now();
+        assert!(!is_due(began, began));
+        assert!(!is_due(began, began + LOG_EVERY / 2));
+        assert!(is_due(began, began + LOG_EVERY));
+    }
 
     #[test]
     fn the_rest_is_reckoned_from_what_is_done() {

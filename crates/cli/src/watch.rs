@@ -38,7 +38,7 @@ impl Watch {
     /// tally.
     ///
     /// # Errors
-    /// The tally cannot be made.
+    /// The tally cannot be made, and `--require-traffic` could not be judged without it.
     pub fn wanted(options: &RunOptions, environment: &mut Environment) -> Result<Option<Self>> {
         let outer = environment.get(tally::VARIABLE).map(PathBuf::from);
         let line = options.stats || outer.is_none() && is_line_usual(environment);
@@ -47,8 +47,8 @@ impl Watch {
         }
         let tally = match TallyFile::create() {
             Ok(file) => file,
-            // CMD shall not fail for a line that nobody asked this command for.
-            Err(error) if !options.stats && !options.require_traffic => {
+            // A line that is missing is no reason to keep CMD from running.
+            Err(error) if !options.require_traffic => {
                 say(&format!("what CMD does is not counted: {error}"));
                 return Ok(None);
             }

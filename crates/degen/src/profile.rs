@@ -26,12 +26,12 @@ pub enum ProfileError {
     )]
     Unknown(String),
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The text is not TOML, or not what it should say.
     #[error("{place}: {why}")]
@@ -78,7 +78,7 @@ fn built_in() -> Table {
 }
 
 fn read(path: &Path) -> Result<String, ProfileError> {
-    let unreadable = |source| ProfileError::Unreadable { path: path.to_owned(), source };
+    let unreadable = |error| ProfileError::Unreadable { path: path.to_owned(), error };
     let file = File::open(path).map_err(unreadable)?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;

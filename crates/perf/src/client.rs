@@ -1,6 +1,7 @@
 //! Client: runs one test for each size and reports the results.
 
-use std::net::{SocketAddr, TcpStream};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use crate::server::address;
 use crate::test::Test;
 use crate::verbs::{Cm, check_device};
 
+/// How long the server's port may take to answer TCP.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long the server may take to answer: it waits 2 s for another client to leave.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long all streams may take to be connected.
@@ -65,7 +68,7 @@ fn measure_into(options: &ClientOptions, report: &mut ClientReport) -> Result<Cl
     options.tests.iter().try_for_each(Test::check)?;
     options.device.as_deref().map_or(Ok(()), check_device)?;
     let (host, port) = (&options.host, options.port);
-    let stream = TcpStream::connect((host.as_str(), port)).with_context(|| {
+    let stream = connect(host, port, CONNECT_LIMIT).with_context(|| {
         format!("no `weft perf server` can be reached at {host}, port {port} of TCP")
     })?;
     let mut control = ControlConn::new(stream)?;
@@ -86,6 +89,27 @@ fn measure_into(options: &ClientOptions, report: &mut ClientReport) -> Result<Cl
         }
     }
     Ok(end)
+}
+
+/// Connects to the first address of `host` that answers. A port that a firewall drops would be
+/// silent for two minutes.
+fn connect(host: &str, port: u16, limit: Duration) -> Result<TcpStream> {
+    let deadline = Instant::now() + limit;
+    let mut last = None;
+    for to in (host, port).to_socket_addrs()? {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Some(left) = Some(left).filter(|left| !left.is_zero()) else { break };
+        match TcpStream::connect_timeout(&to, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.unwrap_or_else(|| ErrorKind::TimedOut.into());
+    if error.kind() == ErrorKind::TimedOut {
+        let limit_s = limit.as_secs_f64();
+        bail!("no answer within {limit_s} s; is the host up, and does a firewall drop the port?");
+    }
+    Err(error.into())
 }
 
 /// The first Ctrl-C ends a test early, the second one everything.
@@ -162,4 +186,28 @@ fn parse_token(text: &str) -> Result<StreamToken> {
         *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).context("a token")?;
     }
     Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_drops_what_comes_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        // The kernel drops what comes for a listener whose queue is full.
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut waiting = Vec::new();
+        let error = loop {
+            match connect("127.0.0.1", at.port(), Duration::from_millis(200)) {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error.to_string(),
+            }
+            assert!(waiting.len() < 10, "the queue has no end");
+        };
+        assert!(error.contains("no answer within 0.2 s"), "{error}");
+    }
 }

@@ -22,6 +22,8 @@ use crate::test::Test;
 
 /// The longest line, in bytes.
 pub const LINE_MAX: usize = 16384;
+/// How much of a line that is not understood is shown, in bytes.
+const SHOWN_MAX: usize = 80;
 /// Time limit of sending a line.
 const SENDING: Duration = Duration::from_secs(10);
 
@@ -110,8 +112,15 @@ impl ControlMessage {
     /// It is none of ours.
     pub fn parse(line: &[u8]) -> Result<Self> {
         ensure!(line.len() <= LINE_MAX, "a line of more than {LINE_MAX} bytes");
-        serde_json::from_slice(line)
-            .context("the other side is no `weft perf`: it says what that does not")
+        let said = || plain(&String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX)]));
+        match serde_json::from_slice(line) {
+            Ok(message) => Ok(message),
+            // Another version of this protocol, or nearly.
+            Err(error) if line.starts_with(b"{") => Err(error).with_context(|| {
+                format!("the other side is no `weft perf` of this version: it said `{}`", said())
+            }),
+            Err(_) => bail!("the other side is no `weft perf`: it said `{}`", said()),
+        }
     }
 
     /// As a line, with its end.

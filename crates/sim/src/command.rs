@@ -206,20 +206,22 @@ fn row(outcome: &RunOutcome, width: usize) -> String {
     )
 }
 
-/// How far the runs are, on a terminal and nowhere else.
+/// How far the runs are: in place on a terminal, as a line now and then in a log.
 struct SimProgress {
     began: Instant,
     state: Mutex<(Vec<f64>, Instant)>,
-    is_shown: bool,
+    is_terminal: bool,
 }
 
+/// Time between two updates of a terminal, and between two lines of a log.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
+const LOG_EVERY: Duration = Duration::from_secs(15);
 
 impl SimProgress {
     fn new(runs: usize) -> Self {
         let now = clock();
-        let is_shown = std::io::stderr().is_terminal();
-        Self { began: now, state: Mutex::new((vec![0.0; runs], now)), is_shown }
+        let is_terminal = std::io::stderr().is_terminal();
+        Self { began: now, state: Mutex::new((vec![0.0; runs], now)), is_terminal }
     }
 
     fn hear(&self, number: usize, part: f64) {
@@ -227,27 +229,32 @@ impl SimProgress {
         let (parts, shown) = &mut *state;
         parts[number] = part;
         let now = clock();
-        if !self.is_shown || now - *shown < SHOW_EVERY {
+        let every = if self.is_terminal { SHOW_EVERY } else { LOG_EVERY };
+        if now - *shown < every {
             return;
         }
         *shown = now;
-        let done = parts.iter().sum::<f64>() / parts.len() as f64;
-        let left_s = (now - self.began).as_secs_f64() * (1.0 - done) / done.max(1e-6);
-        let ended = parts.iter().filter(|part| **part >= 1.0).count();
+        let line = progress_line(parts, now - self.began);
         // Without a stderr there is nobody to tell.
-        let _ = write!(
-            std::io::stderr(),
-            "\r\x1b[K{:.0}%, {ended} of {} runs, {left_s:.0} s left",
-            done * 100.0,
-            parts.len()
-        );
+        let _ = if self.is_terminal {
+            write!(std::io::stderr(), "\r\x1b[K{line}")
+        } else {
+            writeln!(std::io::stderr(), "{line}")
+        };
     }
 
     fn end(&self) {
-        if self.is_shown {
+        if self.is_terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
+}
+
+fn progress_line(parts: &[f64], elapsed: Duration) -> String {
+    let done = parts.iter().sum::<f64>() / parts.len() as f64;
+    let left_s = elapsed.as_secs_f64() * (1.0 - done) / done.max(1e-6);
+    let ended = parts.iter().filter(|part| **part >= 1.0).count();
+    format!("{:.0}%, {ended} of {} runs, {left_s:.0} s left", done * 100.0, parts.len())
 }
 
 #[expect(clippy::disallowed_methods, reason = "people wait by the clock; simulations do not")]
@@ -273,6 +280,12 @@ mod tests {
         let line = "x run loss --seed 3 --jobs 2 --svg d --json f";
         let command = Whole::try_parse_from(line.split(' ')).unwrap().command;
         assert!(matches!(command.what, SimCommand::Run(RunArgs { seed: Some(3), .. })));
+    }
+
+    #[test]
+    fn progress_is_said_in_a_line() {
+        let line = progress_line(&[1.0, 0.5, 0.0, 0.5], Duration::from_secs(10));
+        assert_eq!(line, "50%, 1 of 4 runs, 10 s left");
     }
 
     #[test]

@@ -15,13 +15,24 @@ struct SimCli {
     command: command::SimArgs,
 }
 
+/// The exit status of a failure, as `weft sim` has it.
+const OUR_FAILURE: u8 = 125;
+
 fn main() -> ExitCode {
-    match command::main(&SimCli::parse().command) {
+    let cli = match SimCli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // A closed stdout or stderr leaves nowhere to say so.
+            let _ = answer.print();
+            return if answer.use_stderr() { OUR_FAILURE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    match command::main(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without a stderr the status alone must do.
             let _ = writeln!(std::io::stderr(), "sim: {error:#}");
-            ExitCode::FAILURE
+            OUR_FAILURE.into()
         }
     }
 }

@@ -64,6 +64,29 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
+fn a_tally_that_cannot_be_made_keeps_only_a_verdict_from_being_made() {
+    let scratch = Dir::new("full");
+    // A directory of temporary files that is none, and no shared memory: in namespaces of our own.
+    let script = "mount -t tmpfs -o size=0,nr_inodes=1 none /dev/shm && exec \"$@\"";
+    let call = |option: &str| {
+        let own = env!("CARGO_BIN_EXE_weft");
+        let mut command = Command::new("unshare");
+        command.args(["-Urm", "sh", "-c", script, "sh", own, "run", option, "echo", "done"]);
+        command.env("TMPDIR", scratch.path("nowhere")).output().unwrap()
+    };
+    let output = call("--stats");
+    let said = text(&output.stderr);
+    if said.contains("unshare") || said.contains("mount:") {
+        eprintln!("not tried: no file system can be mounted here: {said}");
+        return;
+    }
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("done\n", Some(0)));
+    assert!(said.contains("what CMD does is not counted"), "{said}");
+    let output = call("--require-traffic");
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("", Some(125)));
+}
+
+#[test]
 fn signals_reach_cmd() {
     let trap = "trap 'exit 9' TERM; echo ready; while :; do sleep 1; done";
     let mut child = weft()

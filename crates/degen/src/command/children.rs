@@ -55,17 +55,17 @@ impl ChildProgram {
         Ok(self.child.wait()?)
     }
 
-    /// Asks it to end.
-    pub fn terminate(&self) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         // It may have ended meanwhile.
-        let _ = rustix::process::pidfd_send_signal(&self.ended, Signal::TERM);
+        let _ = rustix::process::pidfd_send_signal(&self.ended, signal);
     }
 
     /// Asks it to end, and ends it if it does not.
     pub fn end(&self) {
-        self.terminate();
+        self.signal(Signal::TERM);
         if !self.ends_within(Some(END_PATIENCE)) {
-            let _ = rustix::process::pidfd_send_signal(&self.ended, Signal::KILL);
+            self.signal(Signal::KILL);
         }
     }
 

@@ -11,8 +11,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 
 use super::children::{self, ChildProgram};
 use super::{Launcher, PathArgs, describe, enter};
@@ -26,10 +28,17 @@ use crate::wan::{PathSide, Wan};
 pub enum EndEvent {
     /// Somebody asked for it.
     Down,
-    /// A signal.
-    Signal(i32),
+    /// A signal, and whether a process sent it and not the terminal.
+    Signal { number: i32, from_process: bool },
     /// CMD has ended.
     Ended,
+}
+
+impl EndEvent {
+    fn of_signal(info: &libc::siginfo_t) -> Self {
+        // signal(7): codes of 0 and below are those of kill, sigqueue and tkill.
+        Self::Signal { number: info.si_signo, from_process: info.si_code <= 0 }
+    }
 }
 
 /// A running path and its control socket.
@@ -75,16 +84,17 @@ impl Site {
     ) -> Result<T> {
         let Self { wan, door } = self;
         let (sender, events) = channel();
-        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGCHLD])?;
+        let mut signals =
+            SignalsInfo::<WithRawSiginfo>::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGCHLD])?;
         let no_more_signals = signals.handle();
         let (result, last_caller) = thread::scope(|scope| {
             let answers = scope.spawn(|| answer(&door, &wan, &sender));
             scope.spawn(|| {
                 for signal in signals.forever() {
-                    if signal == SIGCHLD {
+                    if signal.si_signo == SIGCHLD {
                         children::bury_orphans();
                     } else {
-                        let _ = sender.send(EndEvent::Signal(signal));
+                        let _ = sender.send(EndEvent::of_signal(&signal));
                     }
                 }
             });
@@ -130,8 +140,8 @@ fn answer(door: &ControlSocket, wan: &Wan, events: &Sender<EndEvent>) -> Option<
     None
 }
 
-/// Starts CMD and waits for its end. What the terminal sends reaches CMD by itself, so an interrupt
-/// is left to it; a request to end is passed on.
+/// Starts CMD and waits for its end. What the terminal sends reaches CMD by itself, in the same
+/// process group; an interrupt from a process is passed on, and so is a request to end.
 fn follow(
     call: std::process::Command,
     events: &Receiver<EndEvent>,
@@ -146,8 +156,10 @@ fn follow(
         for event in events {
             match event {
                 EndEvent::Ended => break,
-                EndEvent::Signal(SIGINT | SIGQUIT) => {}
-                EndEvent::Signal(_) => program.terminate(),
+                EndEvent::Signal { number: SIGINT | SIGQUIT, from_process: false } => {}
+                EndEvent::Signal { number: SIGINT, .. } => program.signal(Signal::INT),
+                EndEvent::Signal { number: SIGQUIT, .. } => program.signal(Signal::QUIT),
+                EndEvent::Signal { .. } => program.signal(Signal::TERM),
                 EndEvent::Down => program.end(),
             }
         }

@@ -41,7 +41,7 @@ pub fn serve(launcher: &Launcher, args: &PathArgs) -> Result<()> {
         dup2_stdout(&nowhere)?;
         dup2_stderr(&nowhere)?;
         for event in events {
-            if let EndEvent::Down | EndEvent::Signal(_) = event {
+            if let EndEvent::Down | EndEvent::Signal { .. } = event {
                 break;
             }
         }

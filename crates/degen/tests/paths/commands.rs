@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::common::{Check, DEGEN, expect, is_no_fault, scratch, text, tool};
 
-pub const CHECKS: [(&str, Check); 11] = [
+pub const CHECKS: [(&str, Check); 13] = [
     ("the_exit_status_is_that_of_cmd", the_exit_status_is_that_of_cmd),
     ("stdin_and_stdout_are_those_of_cmd", stdin_and_stdout_are_those_of_cmd),
     ("each_side_knows_where_it_is", each_side_knows_where_it_is),
@@ -18,6 +18,8 @@ pub const CHECKS: [(&str, Check); 11] = [
     ("nothing_is_left_behind", nothing_is_left_behind),
     ("a_path_can_stand_and_be_joined", a_path_can_stand_and_be_joined),
     ("a_request_to_end_reaches_cmd", a_request_to_end_reaches_cmd),
+    ("an_interrupt_from_a_process_reaches_cmd", an_interrupt_from_a_process_reaches_cmd),
+    ("what_is_wrong_is_said_once", what_is_wrong_is_said_once),
     ("no_program_outlives_a_path_that_is_killed", no_program_outlives_a_path_that_is_killed),
     ("orphans_are_buried", orphans_are_buried),
     ("the_report_says_what_happened", the_report_says_what_happened),
@@ -200,6 +202,29 @@ fn a_request_to_end_reaches_cmd() -> Result<(), String> {
     let code = path.wait().unwrap().code();
     expect(line == "ended\n" && code == Some(5), || format!("{line:?} {code:?}"))?;
     expect(!is_running(&word), || "a child of CMD still runs".into())
+}
+
+fn an_interrupt_from_a_process_reaches_cmd() -> Result<(), String> {
+    let word = format!("89{}", std::process::id());
+    let command = format!("trap 'echo stopped; exit 6' INT; echo ready; sleep {word} & wait");
+    let (mut path, mut said) = start_path(&command);
+    kill_process(Pid::from_child(&path), Signal::INT).unwrap();
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let code = path.wait().unwrap().code();
+    expect(line == "stopped\n" && code == Some(6), || format!("{line:?} {code:?}"))
+}
+
+fn what_is_wrong_is_said_once() -> Result<(), String> {
+    for (word, wrong) in [
+        ("loss=2", "wan: loss: `2` is not a share such as 0.1%, from 0% to 100%\n"),
+        ("nosuch.toml", "wan: nosuch.toml: No such file or directory (os error 2)\n"),
+    ] {
+        let output = run(&[word, "--", "true"]);
+        let said = text(&output.stderr);
+        expect(said == wrong && output.status.code() == Some(125), || format!("{output:?}"))?;
+    }
+    Ok(())
 }
 
 fn no_program_outlives_a_path_that_is_killed() -> Result<(), String> {

@@ -127,7 +127,7 @@ fn what_is_no_server_is_told_from_one() {
         stream.read_to_end(&mut Vec::new()).unwrap();
     });
     let said = fails_at(port, "");
-    assert!(said.contains("is no `weft perf`"), "{said}");
+    assert!(said.contains("is no `weft perf`: it said `HTTP/1.1 400 Bad Request`\n"), "{said}");
     answer.join().unwrap();
 }
 
