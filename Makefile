@@ -4,12 +4,12 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: all help demo check test test-units test-clients test-measurements lint build release \
-        bench bench-copy bench-quick bench-wan benchmarks examples interop soak soak-connections \
-        soak-fio soak-stopped soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri \
-        mutants sanitizers advisories deps mpich publish-check pyverbs peers servers install \
-        uninstall dist test-dist test-recipes \
-        test-arm64 test-podman test-languages demo-deps rust
+.PHONY: all help demo docs recording check test test-units test-clients test-measurements lint \
+        build release bench bench-copy bench-quick bench-wan benchmarks examples interop soak \
+        soak-connections soak-fio soak-stopped soak-valgrind soak-wan-clients soak-sockets \
+        peer-suites fuzz miri mutants sanitizers advisories deps mpich publish-check pyverbs \
+        peers servers install uninstall dist test-dist test-recipes test-arm64 test-podman \
+        test-languages demo-deps rust
 .NOTPARALLEL:
 
 all: release
@@ -17,9 +17,9 @@ all: release
 help: ## This list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: demo-deps rust ## Verified RDMA between two processes, beside kernel TCP (a minute)
+demo: demo-deps rust ## What Weft is, in four acts: below a minute once built (ARGS="--plain")
 	@$(CARGO) build --release --locked -p weft-cli -p weft-preload
-	@$(TARGET)/release/weft bench demo
+	@$(TARGET)/release/weft bench demo $(ARGS)
 
 check: ## The quick tier: style, lints, the crate graph, unit tests (below a minute warm)
 	$(CARGO) fmt --all --check
@@ -140,6 +140,12 @@ mutants: ## Changes of CRATE that no test notices (CRATE=cm ARGS="--shard 0/8"; 
 
 sanitizers: ## The engine's tests and the C programs under AddressSanitizer and ThreadSanitizer
 	@scripts/sanitizers.sh
+
+docs: ## The pages of docs/ as a site in target/docs/site, its links checked (needs mdBook: minutes)
+	@scripts/docs.sh
+
+recording: release ## The picture of README.md, from a run of the demonstration (half a minute)
+	@scripts/recording.py docs/figures/demo.svg $(TARGET)/release/weft bench demo --act 1 --act 3
 
 mpich: ## Puts an MPICH that has libfabric into target/mpich
 	@scripts/mpich.sh

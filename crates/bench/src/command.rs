@@ -30,10 +30,11 @@ enum BenchCommand {
     /// The page stands alone: no network, no script. Each figure has what the paper published, what
     /// is measured here in its place, what of it came out again, and all its numbers in a table.
     Report(report::ReportArgs),
-    /// Verified RDMA between two processes against kernel TCP, in a minute
+    /// What Weft is, in four acts below a minute
     ///
-    /// Unmodified applications move data over Weft's `weft_iw0` on this machine and take turns with
-    /// iperf3 and fio over kernel TCP. No root and no second machine is needed.
+    /// Devices with Weft and without; latency and bandwidth against TCP, libfabric and UCX; one
+    /// stream across an emulated WAN against BBR and CUBIC; a file across it against scp. What this
+    /// machine cannot do is skipped by name. No root and no second machine is needed.
     Demo(demo::DemoArgs),
     /// Print one of the project's own tables, which have targets
     #[command(subcommand)]

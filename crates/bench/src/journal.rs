@@ -77,6 +77,7 @@ pub struct Journal {
     pub failed: BTreeMap<String, String>,
     /// Load by others, by round.
     pub disturbances: Vec<Disturbance>,
+    rounds_over: BTreeSet<usize>,
     done: BTreeSet<(usize, String)>,
     /// Those that failed in this process; others may be tried again.
     out: BTreeSet<String>,
@@ -149,7 +150,10 @@ impl Journal {
             }
             JournalLine::Missing { name, why } => drop(self.missing.insert(name, why)),
             JournalLine::Failed { name, why } => drop(self.failed.insert(name, why)),
-            JournalLine::Round { disturbance, .. } => self.disturbances.push(disturbance),
+            JournalLine::Round { round, disturbance } => {
+                self.rounds_over.insert(round);
+                self.disturbances.push(disturbance);
+            }
         }
     }
 
@@ -164,13 +168,36 @@ impl Journal {
         file.write_all(format!("{line}\n").as_bytes()).context("writing the results")
     }
 
-    /// The round with the most load by others.
-    pub fn disturbance(&self) -> Disturbance {
-        let none = Disturbance { others: 0.0, host: 0.0 };
-        self.disturbances.iter().fold(none, |worst, of| Disturbance {
+    /// The most load by others in any round; nothing before the first round is over, when it is
+    /// unknown.
+    pub fn disturbance(&self) -> Option<Disturbance> {
+        self.disturbances.iter().copied().reduce(|worst, of| Disturbance {
             others: worst.others.max(of.others),
             host: worst.host.max(of.host),
         })
+    }
+
+    /// Whether the run was ended before its last round was over.
+    pub fn is_unfinished(&self) -> bool {
+        self.rounds_over.len() < self.head.rounds
+    }
+
+    /// Why the numbers are no result, one sentence each; none where they are one.
+    pub fn reservations(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.is_unfinished() {
+            let (over, rounds) = (self.rounds_over.len(), self.head.rounds);
+            all.push(format!("The run is unfinished: {over} of {rounds} rounds are over."));
+        }
+        match self.disturbance() {
+            None => all.push("How busy the machine was is unknown.".into()),
+            Some(load) if load.is_no_result() => all.push(load.sentence()),
+            Some(_) => {}
+        }
+        if self.head.quick {
+            all.push("It is a quick look, with few points and short measurements.".into());
+        }
+        all
     }
 }
 
@@ -231,6 +258,25 @@ mod tests {
         assert_eq!(journal.readings["a"].values, [(0, 3.0), (1, 5.0), (0, 7.0)]);
         assert!(journal.failed.is_empty());
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_run_that_was_ended_claims_nothing_about_its_load() {
+        let head = JournalHead { rounds: 2, ..JournalHead::default() };
+        let mut journal = Journal { head, ..Journal::default() };
+        assert_eq!(journal.disturbance(), None);
+        let said = journal.reservations().join(" ");
+        assert!(said.contains("0 of 2 rounds") && said.contains("unknown"), "{said}");
+        let load = Disturbance { others: 1.0, host: 0.0 };
+        journal.round_over(0, load).unwrap();
+        assert!(journal.is_unfinished() && journal.disturbance() == Some(load));
+        // A round that was gone on with is over twice, and one round.
+        journal.round_over(0, load).unwrap();
+        assert!(journal.is_unfinished());
+        journal.round_over(1, load).unwrap();
+        assert!(journal.reservations().is_empty(), "{:?}", journal.reservations());
+        journal.round_over(1, Disturbance { others: 50.0, host: 0.0 }).unwrap();
+        assert!(journal.reservations()[0].contains("50.0 %"));
     }
 
     #[test]

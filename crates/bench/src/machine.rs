@@ -12,9 +12,13 @@ pub fn describe() -> String {
     let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown CPU".into());
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = read("/proc/sys/kernel/osrelease");
-    let congestion = read("/proc/sys/net/ipv4/tcp_congestion_control");
-    let (kernel, congestion) = (kernel.trim(), congestion.trim());
+    let (kernel, congestion) = (kernel.trim(), default_congestion());
     format!("{cpu}, {count} processors, Linux {kernel}, TCP's default is {congestion}")
+}
+
+/// TCP's congestion control for sockets that choose none.
+pub fn default_congestion() -> String {
+    read("/proc/sys/net/ipv4/tcp_congestion_control").trim().to_owned()
 }
 
 /// The kernel's release.

@@ -36,10 +36,14 @@ pub fn text(journal: &Journal) -> String {
 pub fn about(journal: &Journal) -> String {
     let JournalHead { machine, commit, date, rounds, seconds, seed, quick, .. } = &journal.head;
     let look = if *quick { " A look, not a result." } else { "" };
+    let load = journal.disturbance().map_or_else(
+        || String::from("How busy the machine was is unknown."),
+        |load| load.sentence(),
+    );
+    let end = if journal.is_unfinished() { " The run is unfinished." } else { "" };
     format!(
         "{machine}; commit {commit}; {date}; seed {seed}.\n{rounds} rounds, the measurements in \
-         turn, about {seconds} s each; medians.{look} {}\n",
-        journal.disturbance().sentence()
+         turn, about {seconds} s each; medians.{look} {load}{end}\n"
     )
 }
 
@@ -76,7 +80,12 @@ pub fn verdict(claim: &Claim, readings: &Readings) -> ClaimVerdict {
     let Some(ratio) = claim.ratio(readings) else {
         return ClaimVerdict { holds: None, sentence: format!("Not measured: {text}.") };
     };
-    let why = if ratio.holds || otherwise.is_empty() { "" } else { otherwise };
+    // Only the ratio was measured; its cause was not.
+    let why = match otherwise.as_str() {
+        "" => String::new(),
+        _ if ratio.holds => String::new(),
+        cause => format!("Possibly: {cause}"),
+    };
     let seen = if ratio.holds { "Reproduced" } else { "Not reproduced" };
     let found = found(&ratio, &bound.words());
     let sentence = format!("{seen}: {text}: {found}. {why}").trim_end().to_owned();
@@ -151,7 +160,7 @@ mod tests {
         let verdict = verdict(&figure.claims[0], &readings);
         assert_eq!(verdict.holds, Some(false));
         let sentence = "Not reproduced: A is half of B: 0.750 (0.750 to 0.750), where at most 0.5 \
-                        was expected; the reference 8.00 to 8.00 us. Because.";
+                        was expected; the reference 8.00 to 8.00 us. Possibly: Because.";
         assert_eq!(verdict.sentence, sentence);
     }
 

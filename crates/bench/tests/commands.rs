@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
 use weft_testkit::{Dir, text, weft, without_settings};
 
 fn bench() -> Command {
@@ -21,17 +22,32 @@ fn run(line: &str) -> Output {
 }
 
 #[test]
-fn the_demonstration_moves_verified_data() {
-    let output = run("demo --rounds 2 --seconds 0.2");
-    let table = text(&output.stdout);
-    assert!(output.status.success(), "{table}{}", text(&output.stderr));
-    let programs = ["rping -V", "fio, engine rdma", "fio, engine net", "ib_write_bw", "iperf3"];
-    let network = ["ib_write_bw, network", "ib_read_bw, network", "ib_send_bw, network"];
-    for program in programs.into_iter().chain(network) {
-        assert!(table.contains(&format!("| {program} ")), "{program} is not in\n{table}");
+fn the_demonstration_shows_devices_and_what_they_cost() {
+    let output = run("demo --act 1 --act 2 --seconds 0.1");
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    for part in ["hca_id: weft0", "hca_id: weft_iw0", "every byte compared by rping: all right"] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
     }
-    assert!(table.contains("Medians of 2 rounds"), "{table}");
-    assert_eq!(text(&output.stderr), "", "progress is for terminals");
+    for row in ["weft0 over UDP", "weft_iw0 over TCP, ", "blocking TCP, ", "libfabric tcp, "] {
+        assert_eq!(said.matches(row).count(), 2, "{row} in\n{said}");
+    }
+    assert!(said.is_ascii() && !said.contains('\x1b'), "no terminal, no colours: {said}");
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn the_demonstration_crosses_a_wan_or_says_why_not() {
+    let output = run("demo --act 3 --act 4 --megabytes 2 --json");
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let report: Value = serde_json::from_str(&said).unwrap();
+    for act in report["acts"].as_array().unwrap() {
+        let list = |name: &str| act[name].as_array().unwrap().len();
+        assert!(list("measured") + list("skipped") > 0, "{act}");
+        let is_copy = act["act"] == 4 && list("measured") > 0;
+        assert_eq!(list("verified"), if is_copy { 2 } else { 0 }, "{act}");
+    }
 }
 
 #[test]

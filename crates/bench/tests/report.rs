@@ -13,8 +13,15 @@ use weft_testkit::{Dir, find, weft};
 
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 /// How wide the page is, and how its reader has it.
-const LOOKS: [(u32, Scheme); 4] =
-    [(320, Scheme::Light), (390, Scheme::Light), (390, Scheme::Dark), (1280, Scheme::Light)];
+const LOOKS: [(u32, Scheme); 7] = [
+    (320, Scheme::Light),
+    (390, Scheme::Light),
+    (390, Scheme::Dark),
+    (768, Scheme::Light),
+    (768, Scheme::Dark),
+    (1280, Scheme::Light),
+    (1280, Scheme::Dark),
+];
 /// What WCAG 2.2 asks for: 1.4.3 of text, 1.4.11 of marks.
 const CONTRASTS: [(&str, f64); 2] = [("text", 4.5), ("marks", 3.0)];
 

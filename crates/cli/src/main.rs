@@ -12,6 +12,8 @@
 mod args;
 mod cdi;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod elf;
 mod far_end;
 mod info;

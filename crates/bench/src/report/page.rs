@@ -26,9 +26,9 @@ pub fn html(journals: &[Journal]) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <title>Weft beside its peers</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <title>Weft and its peers</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <a class=\"skip\" href=\"#figures\">To the figures</a>\n\
-         <header><h1>Weft beside its peers</h1>\n\
+         <header><h1>Weft and its peers</h1>\n\
          <p>The figures of the papers that Weft implements, measured on one machine. Under each \
          stands what the paper published, what is measured here in its place, and what of the \
          published shape came out again. Lines of points are medians, their strokes the range over \
@@ -75,15 +75,14 @@ impl Part<'_> {
     fn html(&self) -> String {
         let figures = self.figures().map(|(figure, svg)| self.section(&figure, &svg));
         let figures: String = figures.collect();
-        format!("{}{figures}{}", self.run(), self.gaps())
+        format!("{}{}{}{figures}{}", self.banner(), self.summary(), self.run(), self.gaps())
     }
 
     /// What the run was.
     fn run(&self) -> String {
         let head = &self.journal.head;
-        let disturbance = self.journal.disturbance();
-        let warning = if disturbance.is_no_result() || head.quick { " class=\"warn\"" } else { "" };
-        let look = if head.quick { "A quick look, not a result. " } else { "" };
+        let load = self.journal.disturbance();
+        let load = load.map_or_else(|| "unknown".into(), |load| load.sentence());
         let versions = head.versions.iter().map(|(name, version)| format!("{name}: {version}"));
         let rows = [
             ("machine", head.machine.clone()),
@@ -93,16 +92,48 @@ impl Part<'_> {
             ("seed", head.seed.to_string()),
             ("programs", versions.collect::<Vec<_>>().join("; ")),
             ("settings", head.settings.join("; ")),
+            ("load", load),
         ];
         let rows = rows.iter().filter(|(_, value)| !value.is_empty());
         let rows: String = rows
             .map(|(name, value)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(value)))
             .collect();
-        let sentence = escape(&disturbance.sentence());
-        format!(
-            "<section><h2>The run</h2>\n<dl>\n{rows}</dl>\n<p{warning}>{look}{sentence}</p>\n\
-             </section>\n"
-        )
+        format!("<section><h2>The run</h2>\n<dl>\n{rows}</dl>\n</section>\n")
+    }
+
+    /// Why the numbers are no result, where they are none.
+    fn banner(&self) -> String {
+        let reservations = self.journal.reservations();
+        if reservations.is_empty() {
+            return String::new();
+        }
+        let text = escape(&reservations.join(" "));
+        format!("<p class=\"warn\" role=\"note\"><strong>This is no result.</strong> {text}</p>\n")
+    }
+
+    /// What came out as published and what did not, one sentence each.
+    fn summary(&self) -> String {
+        let list = |holds: bool, head: &str| {
+            let item = |(figure, verdict): (&Figure, ClaimVerdict)| {
+                let sentence = verdict.sentence.split_once(": ").map_or("", |(_, rest)| rest);
+                let id = escape(&format!("{}{}", figure.id, self.suffix));
+                format!("<li><a href=\"#{id}\">{}</a></li>\n", escape(sentence))
+            };
+            let all = self.journal.head.figures.iter().flat_map(|figure| {
+                let verdicts = verdicts(figure, &self.journal.readings).into_iter();
+                verdicts.map(move |verdict| (figure, verdict))
+            });
+            let mine = all.filter(|(_, verdict)| verdict.holds == Some(holds));
+            match mine.map(item).collect::<String>() {
+                items if items.is_empty() => items,
+                items => format!("<h3>{head}</h3>\n<ul>\n{items}</ul>\n"),
+            }
+        };
+        let text = list(true, "What holds") + &list(false, "What does not hold");
+        match text.as_str() {
+            "" => text,
+            _ => format!("<section><h2>In short</h2>\n{text}</section>\n"),
+        }
     }
 
     fn section(&self, figure: &Figure, svg: &str) -> String {
