@@ -20,7 +20,7 @@ const MIB: u64 = 1 << 20;
 const LATENCY: &str = "64 bytes one way, mean";
 const BANDWIDTH: &str = "1 MiB messages";
 
-struct Entry {
+struct DemoEntry {
     probe: Box<dyn BenchProbe>,
     is_weft: bool,
 }
@@ -51,7 +51,7 @@ fn congestion() -> (String, String) {
     (chosen, default)
 }
 
-fn latencies() -> Vec<Entry> {
+fn latencies() -> Vec<DemoEntry> {
     let (chosen, default) = congestion();
     let network = |route: WeftRoute, label: &str| {
         weft(Latency::new("ib_send_lat", 64, label).over(route.network()))
@@ -67,7 +67,7 @@ fn latencies() -> Vec<Entry> {
     ]
 }
 
-fn bandwidths() -> Vec<Entry> {
+fn bandwidths() -> Vec<DemoEntry> {
     let (chosen, default) = congestion();
     let writes = |label: &str| Bandwidth::new("ib_write_bw", MIB, label);
     let network = |route: WeftRoute, label: &str| weft(writes(label).over(route.network()));
@@ -81,12 +81,12 @@ fn bandwidths() -> Vec<Entry> {
     ]
 }
 
-fn weft(probe: impl BenchProbe + 'static) -> Entry {
-    Entry { probe: Box::new(probe), is_weft: true }
+fn weft(probe: impl BenchProbe + 'static) -> DemoEntry {
+    DemoEntry { probe: Box::new(probe), is_weft: true }
 }
 
-fn peer(probe: impl BenchProbe + 'static) -> Entry {
-    Entry { probe: Box::new(probe), is_weft: false }
+fn peer(probe: impl BenchProbe + 'static) -> DemoEntry {
+    DemoEntry { probe: Box::new(probe), is_weft: false }
 }
 
 /// Measures each, then shows all by one scale.
@@ -95,10 +95,10 @@ fn group(
     screen: &mut DemoScreen,
     act: &mut DemoAct,
     group: &'static str,
-    entries: Vec<Entry>,
+    entries: Vec<DemoEntry>,
 ) -> Result<()> {
     let (mut taken, mut skipped) = (Vec::new(), Vec::new());
-    for Entry { mut probe, is_weft } in entries {
+    for DemoEntry { mut probe, is_weft } in entries {
         let label = probe.name();
         let unit = if group == LATENCY { "us" } else { "Gbit/s" };
         let note = String::new();
