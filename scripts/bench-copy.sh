@@ -55,6 +55,18 @@ done
 export XDG_STATE_HOME=$dir/state
 head -c "${size_mb}000000" /dev/urandom >"$dir/file"
 
+# The far end of weft, which tells its CPU: it may outlive the session of ssh, and then no sshd has
+# waited for it.
+cat >"$dir/weft-there" <<THERE
+#!/usr/bin/env bash
+"$weft" "\$@"
+status=\$?
+times >"$dir/there.new"
+mv "$dir/there.new" "$dir/there"
+exit \$status
+THERE
+chmod +x "$dir/weft-there"
+
 # Runs where the client is: prints the seconds that its command took, or `-`, and the seconds of
 # CPU of either end.
 cat >"$dir/timed" <<'TIMED'
@@ -68,18 +80,31 @@ sshd=$(pgrep -of "^sshd: .* -f $DIR/sshd_config")
 tick=$(getconf CLK_TCK)
 far() { awk -v t="$tick" '{ print ($16 + $17) / t }' "/proc/$sshd/stat"; }
 before=$(far)
+rm -f "$DIR/there"
 start=$(date +%s.%N)
 status=0
 timeout "$LIMIT" "$@" >/dev/null 2>"$DIR/stderr" || status=$?
 end=$(date +%s.%N)
-near=$(times | tail -1 | awk '{ split($1, u, "[ms]"); split($2, s, "[ms]")
-    print u[1] * 60 + u[2] + s[1] * 60 + s[2] }')
+# Not in a subshell, which has no children of its own.
+times >"$DIR/times"
+children() {
+    tail -1 "$1" | awk '{ split($1, u, "[ms]"); split($2, s, "[ms]")
+        print u[1] * 60 + u[2] + s[1] * 60 + s[2] }'
+}
+near=$(children "$DIR/times")
 if [ $status = 124 ]; then echo "- - -"; exit 0; fi
 [ $status = 0 ] || { cat "$DIR/stderr" >&2; exit $status; }
 # What sshd has started is counted once it has ended.
-for _ in $(seq 50); do pgrep -P "$sshd" >/dev/null || break; sleep 0.1; done
+for _ in $(seq 50); do
+    pgrep -f "^[^ ]*bash $DIR/weft-there|^sshd: .*@notty" >/dev/null || break
+    sleep 0.1
+done
+there=0
+[ ! -f "$DIR/there" ] || there=$(children "$DIR/there")
+# What sshd has waited for is in its own sum.
 awk -v a="$start" -v b="$end" -v near="$near" -v far="$(far)" -v before="$before" \
-    'BEGIN { printf "%.3f %.2f %.2f\n", b - a, near, far - before }'
+    -v there="$there" 'BEGIN { far -= before; if (far < there) far += there
+        printf "%.3f %.2f %.2f\n", b - a, near, far }'
 TIMED
 chmod +x "$dir/timed"
 
@@ -110,9 +135,10 @@ row() {
 }
 
 ssh=(ssh -F "$dir/ssh_config")
-copy=("$weft" cp -q -e "${ssh[*]}" --remote-weft "$weft" --udp-only)
+copy=("$weft" cp -q -e "${ssh[*]}" --remote-weft "$dir/weft-there" --udp-only)
 cold=(env WEFT_PATHS=off "${copy[@]}")
-pipe=(env WEFT_PATHS=off "$weft" pipe -e "${ssh[*]}" --remote-weft "$weft" --udp-only far --)
+pipe=(env WEFT_PATHS=off "$weft" pipe -e "${ssh[*]}" --remote-weft "$dir/weft-there" --udp-only
+    far --)
 
 log_in() {
     # As it is told with the rows, whose times have it in them.
@@ -249,4 +275,4 @@ if [ -n "${INTO:-}" ]; then
 else
     table
 fi
-grep -h "did not keep up" "$dir/wan" | sort | uniq -c >&2 || true
+grep -sh "did not keep up" "$dir/wan" | sort | uniq -c >&2 || true
