@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: all help demo docs recording check test test-units test-clients test-measurements lint \
         build release bench bench-copy bench-quick bench-wan benchmarks examples interop soak \
-        soak-connections soak-fio soak-stopped soak-valgrind soak-wan-clients soak-sockets \
+        soak-connections soak-fio soak-paths soak-stopped soak-valgrind soak-wan-clients soak-sockets \
         peer-suites fuzz miri mutants sanitizers advisories deps mpich publish-check pyverbs \
         peers servers install uninstall dist test-dist test-recipes test-arm64 test-podman \
         test-languages demo-deps rust
@@ -110,6 +110,9 @@ soak-connections: ## 100,000 connections on each device, by rdma-cm and without 
 
 soak-stopped: deps build ## Programs that are stopped for minutes go on (3 minutes)
 	$(CARGO) test --locked -p weft-interop --test stopped -- --ignored --nocapture
+
+soak-paths: ## weave is safe on 10,000 random paths, in the simulator (PATHS=N, PATHS_SEED=N)
+	$(CARGO) test --release --locked -p weft-sim --test safety -- --ignored --nocapture
 
 soak-wan-clients: deps ## Client programs across 70 ms that lose or reorder, as a table (minutes)
 	$(CARGO) test --release --locked -p weft-interop --test wan -- --ignored --nocapture

@@ -1,14 +1,17 @@
 //! `weave`: rate control for long paths with random loss. `docs/shuttle.md`, "Weave", describes
 //! states, signals and gains; `docs/simulator.md` has its results.
 //!
-//! Files: `model` estimates rate, round trip and rounds; `loss` separates random loss from
-//! congestion; `start`, `probe` and `share` decide about the phases Ramp and Drain, Up and Down,
-//! and Cruise; `answer` reacts to congestion; `outputs` computes pacing rate and window.
+//! Files: `arrival` reads the receiver's clock; `model` estimates rate, round trip and rounds;
+//! `loss` separates random loss from congestion; `guard` holds what is sent to what is delivered;
+//! `start`, `probe` and `share` decide about the phases Ramp and Drain, Up and Down, and Cruise;
+//! `answer` reacts to congestion; `outputs` computes pacing rate and window.
 //!
 //! Invariant: pacing is the control, and outside Ramp the bytes in flight are bounded by a multiple
 //! of the bandwidth-delay product.
 
 mod answer;
+mod arrival;
+mod guard;
 mod loss;
 mod model;
 mod outputs;
@@ -19,6 +22,7 @@ mod start;
 use super::controller::{Acked, Controller, Ecn, Lost, Params, Saved, Sent, Spurious};
 use super::rate::{SECOND_NS, octets_in};
 use answer::{Cut, Gap};
+use guard::RateGuard;
 use loss::LossFilter;
 use model::{Model, Round};
 use probe::RateProbe;
@@ -38,6 +42,11 @@ const PROBE_NS: u64 = 2 * SECOND_NS;
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
 /// Time for which `Refresh` keeps the path empty, 100 ms, or a round trip if that is longer.
 const REFRESH_NS: u64 = 100_000_000;
+
+/// Acknowledgements of which the shortest round trip shows a queue.
+const RECENT: usize = 32;
+/// Longest gaps between arrivals in which they must have come.
+const RECENT_GAPS: u64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WeavePhase {
@@ -67,13 +76,23 @@ pub struct Weave {
     phase: WeavePhase,
     /// Window of Ramp in bytes; other phases derive it from the model.
     window: u64,
+    /// Factor by which a flight of Ramp lasts longer than four acknowledgement intervals.
+    stretch: u64,
+    guard: RateGuard,
+    /// Latest round trip, without what its acknowledgement waited.
     latest_rtt_ns: u64,
     smoothed_rtt_ns: u64,
+    /// When the last acknowledgements came, and their round trips: one that is long may be of a
+    /// packet that waited for its bunch.
+    recent_ns: [(u64, u64); RECENT],
     /// Consecutive rounds with, and without, a standing queue.
     queued_rounds: u32,
+    queued_ns: u64,
     calm_rounds: u32,
     /// Consecutive rate reductions that should have drained the queue.
     yields: u32,
+    /// When a standing delay was last taken for the path's.
+    lengthened_ns: Option<u64>,
     competes: bool,
     /// Rate before the first of these reductions, in bits per second.
     before_yield_bps: Option<u64>,
@@ -103,11 +122,16 @@ impl Weave {
             loss: LossFilter::default(),
             phase: RAMP,
             window: wished.unwrap_or(0).max(INITIAL_PACKETS * datagram),
+            stretch: 1,
+            guard: RateGuard::default(),
             latest_rtt_ns: 0,
+            recent_ns: [(0, 0); RECENT],
             smoothed_rtt_ns: 0,
             queued_rounds: 0,
+            queued_ns: 0,
             calm_rounds: 0,
             yields: 0,
+            lengthened_ns: None,
             competes: false,
             before_yield_bps: None,
             standing_ns: None,
@@ -136,6 +160,16 @@ impl Weave {
         rtt_ns.saturating_sub(self.min_rtt_ns())
     }
 
+    /// Least excess over the smallest of the last quarter of a round, in nanoseconds.
+    fn recent_above_ns(&self) -> u64 {
+        let (now_ns, latest_ns) = self.recent_ns[RECENT - 1];
+        let rtt_ns = self.min_rtt_ns();
+        let gaps_ns = (RECENT_GAPS * self.model.gap_ns()).min(rtt_ns);
+        let from_ns = now_ns.saturating_sub(gaps_ns);
+        let recent = self.recent_ns.into_iter().filter(|(at_ns, _)| *at_ns > from_ns);
+        self.above_min_ns(recent.map(|(_, rtt_ns)| rtt_ns).min().unwrap_or(latest_ns))
+    }
+
     /// Bandwidth-delay product in bytes, inflated by random loss.
     fn bdp(&self) -> u64 {
         (self.model.bdp_octets() as f64 * self.loss.inflation()) as u64
@@ -161,7 +195,13 @@ impl Weave {
             WeavePhase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns && !is_limited => {
                 self.probe();
             }
-            WeavePhase::Up(_) if !self.competes && above_ns > queue_ns => self.end_probe(now_ns),
+            WeavePhase::Up(probe)
+                if !self.competes
+                    && self.recent_above_ns() > queue_ns
+                    && self.may_queue(&probe) =>
+            {
+                self.end_probe(now_ns);
+            }
             WeavePhase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
             _ => {}
         }
@@ -179,21 +219,25 @@ impl Weave {
             None if few => Some(now_ns + REFRESH_NS.max(self.smoothed_rtt_ns)),
             other => other,
         };
-        let floor_ns = acked.rtt.map_or(floor_ns, |rtt| floor_ns.min(rtt.latest_ns));
+        let floor_ns = acked.rtt.map_or(floor_ns, |_| floor_ns.min(self.latest_rtt_ns));
         self.phase = WeavePhase::Refresh { end_ns, floor_ns };
         if end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
+            // A queue that is gone with half of what this flow has in flight was its own.
+            self.competes &= self.above_min_ns(floor_ns) > self.queue_ns();
             self.model.forget_min_rtt(now_ns, floor_ns);
             self.cruise(now_ns);
         }
     }
 
     fn on_round(&mut self, now_ns: u64, round: &Round) {
-        if matches!(self.phase, WeavePhase::Ramp { .. }) {
-            return self.on_ramp_round(now_ns, round);
-        }
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns();
         let settled = !matches!(self.phase, WeavePhase::Refresh { .. });
-        if settled && self.loss.is_congestion(round, is_queued) {
+        if settled && self.guard(now_ns, round) {
+            return;
+        }
+        let gathered = self.loss.gather(round);
+        let seen = if is_queued { Some(*round) } else { gathered };
+        if settled && seen.is_some_and(|seen| self.loss.is_congestion(&seen, is_queued)) {
             return self.react(now_ns);
         }
         match self.phase {
@@ -233,11 +277,16 @@ impl Weave {
 const RAMP: WeavePhase = WeavePhase::Ramp { train: Train::EMPTY, full_bps: 0, full_rounds: 0 };
 
 impl Controller for Weave {
-    fn on_sent(&mut self, _: &Sent) {}
+    fn on_sent(&mut self, sent: &Sent) {
+        self.model.send(sent.octets);
+    }
 
     fn on_acked(&mut self, acked: &Acked) {
-        if let Some(rtt) = acked.rtt {
-            (self.latest_rtt_ns, self.smoothed_rtt_ns) = (rtt.latest_ns, rtt.smoothed_ns);
+        let forward_rtt_ns = self.model.forward_rtt_ns(acked);
+        if let Some((rtt, forward_ns)) = acked.rtt.zip(forward_rtt_ns) {
+            (self.latest_rtt_ns, self.smoothed_rtt_ns) = (forward_ns, rtt.smoothed_ns);
+            self.recent_ns.rotate_left(1);
+            self.recent_ns[RECENT - 1] = (acked.now_ns, forward_ns);
         }
         if std::mem::take(&mut self.is_out) {
             let (bw_bps, rtt_ns) = (self.model.bw_bps(), self.min_rtt_ns());
@@ -245,10 +294,15 @@ impl Controller for Weave {
             self.resume(bw_bps, rtt_ns);
         }
         self.pass_gap(acked);
-        let round = self.model.handle(acked);
+        let round = self.model.handle(acked, forward_rtt_ns, self.paced_bps());
+        // The acknowledgement that ends a round of Ramp is the first of the next flight.
+        let is_ramp = matches!(self.phase, WeavePhase::Ramp { .. });
+        if is_ramp && let Some(round) = &round {
+            self.on_ramp_round(acked.now_ns, round);
+        }
         self.on_ack(acked);
-        if let Some(round) = round {
-            self.on_round(acked.now_ns, &round);
+        if !is_ramp && let Some(round) = &round {
+            self.on_round(acked.now_ns, round);
         }
     }
 

@@ -52,7 +52,9 @@ impl Weave {
         }
         match self.phase {
             // Ramp ends when more is sent than the path carries, and the mark shows that.
-            WeavePhase::Ramp { train, .. } => self.end_ramp(ecn.now_ns, &train),
+            WeavePhase::Ramp { train, .. } => {
+                self.end_ramp(ecn.now_ns, train.rate_bps().unwrap_or(0));
+            }
             WeavePhase::Up(_) if !self.competes => {
                 self.answered_ns = ecn.now_ns;
                 self.end_probe(ecn.now_ns);

@@ -27,9 +27,22 @@ pub struct LossFilter {
     is_seeded: bool,
     acked: u64,
     lost: u64,
+    /// Packets acknowledged and lost of the rounds that are yet too few to tell losses by.
+    few: (u64, u64),
 }
 
 impl LossFilter {
+    /// `round` with as many rounds before it as losses without a queue can be told by: those of one
+    /// short round may be a burst. `None` if there are too few packets yet.
+    pub fn gather(&mut self, round: &Round) -> Option<Round> {
+        let (acked, lost) = (self.few.0 + round.acked, self.few.1 + round.lost);
+        self.few = (acked, lost);
+        (acked + lost >= SAMPLE_PACKETS).then(|| {
+            self.few = (0, 0);
+            Round { acked, lost, ..*round }
+        })
+    }
+
     /// Learns from a round without a queue.
     pub fn learn(&mut self, round: &Round) {
         self.acked += round.acked;
@@ -74,7 +87,15 @@ mod tests {
     use super::*;
 
     fn round(acked: u64, lost: u64) -> Round {
-        Round { floor_rtt_ns: 0, acked, lost, octets: 0, lasted_ns: 1, app_limited: false }
+        Round {
+            floor_rtt_ns: 0,
+            acked,
+            lost,
+            octets: 0,
+            sent_octets: 0,
+            lasted_ns: 1,
+            app_limited: false,
+        }
     }
 
     #[test]

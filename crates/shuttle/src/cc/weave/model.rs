@@ -1,6 +1,7 @@
 //! Path model: rate, round trip, rounds, and what counts as a queue.
 
-use crate::cc::controller::Acked;
+use super::arrival::{ArrivalClock, Instant};
+use crate::cc::controller::{Acked, RateSample};
 use crate::cc::max_filter::MaxFilter;
 use crate::cc::rate::octets_in;
 
@@ -20,10 +21,14 @@ const QUEUE_NS_MAX: u64 = 8_000_000;
 const QUEUE_PACKETS: u64 = 4;
 /// It is at least six times the path's own jitter.
 const QUEUE_UNRESTS: u64 = 6;
+/// That is 8 ms at most where a round has as many samples: the least of them has little jitter.
+const SAMPLES: u32 = 8;
 /// Gain of the jitter estimate: 1/32 of itself per sample, up or down.
 const UNREST_PART: u64 = 32;
 /// Least step by which the unrest rises, 10 µs.
 const UNREST_NS_MIN: u64 = 10_000;
+/// Part by which the lateness of acknowledgements shrinks in a round with less.
+const LATE_PART: u64 = 32;
 /// Window beyond the bandwidth-delay product for aggregated acknowledgements, 1.5 ms at the rate:
 /// longer than their interval of 1 ms.
 const ACK_SLACK_NS: u64 = 1_500_000;
@@ -39,6 +44,8 @@ pub struct Round {
     pub lost: u64,
     /// Bytes delivered.
     pub octets: u64,
+    /// Bytes sent.
+    pub sent_octets: u64,
     /// Duration in nanoseconds.
     pub lasted_ns: u64,
     /// Application-limited: the totals say little about the path.
@@ -59,6 +66,7 @@ const EMPTY: Round = Round {
     acked: 0,
     lost: 0,
     octets: 0,
+    sent_octets: 0,
     lasted_ns: 0,
     app_limited: false,
 };
@@ -74,6 +82,15 @@ pub struct Model {
     /// linear prediction. A queue grows or drains steadily, while jitter is erratic.
     trail_ns: [u64; 2],
     unrest_ns: u64,
+    /// Round trips of the last round, and of this one.
+    samples: u32,
+    round_samples: u32,
+    /// Smallest one-way delay plus an unknown constant, in nanoseconds.
+    min_one_way_ns: Option<i64>,
+    arrivals: ArrivalClock,
+    /// How long acknowledgements waited on their way back: the most of late, and of this round.
+    late_ns: u64,
+    round_late_ns: u64,
     /// Packets sent before this do not measure the current rate.
     stale_before_ns: u64,
     round: Round,
@@ -92,6 +109,12 @@ impl Model {
             min_rtt_at_ns: 0,
             trail_ns: [0; 2],
             unrest_ns: 0,
+            samples: 0,
+            round_samples: 0,
+            min_one_way_ns: None,
+            arrivals: ArrivalClock::default(),
+            late_ns: 0,
+            round_late_ns: 0,
             stale_before_ns: 0,
             round: EMPTY,
             floor_rtt_ns: u64::MAX,
@@ -100,32 +123,89 @@ impl Model {
         }
     }
 
-    /// Handles an acknowledgement; returns the round that ends with it, if one does.
-    pub fn handle(&mut self, acked: &Acked) -> Option<Round> {
-        if let Some(rtt) = acked.rtt {
-            self.take_rtt(acked.now_ns, rtt.latest_ns);
+    /// Round trip of an acknowledgement less what it was delayed on the way back, in nanoseconds:
+    /// `None` if it tells none.
+    ///
+    /// A queue on the way there lengthens both the round trip and the one-way delay.
+    /// Acknowledgements that wait lengthen the round trip alone, and clocks that drift apart the
+    /// one-way delay alone. So the smaller of the two excesses counts.
+    pub fn forward_rtt_ns(&mut self, acked: &Acked) -> Option<u64> {
+        let rtt_ns = acked.rtt?.latest_ns;
+        let min_ns = self.min_rtt_ns.map_or(rtt_ns, |min_ns| min_ns.min(rtt_ns));
+        let above_ns = rtt_ns - min_ns;
+        let one_way_ns = self.min_one_way_ns.get_or_insert(acked.one_way_ns);
+        *one_way_ns = (*one_way_ns).min(acked.one_way_ns);
+        // What is more than the round trip's excess is drift.
+        *one_way_ns = (*one_way_ns).max(acked.one_way_ns.saturating_sub_unsigned(above_ns));
+        let forward_ns = min_ns + acked.one_way_ns.abs_diff(*one_way_ns).min(above_ns);
+        let late_ns = (acked.now_ns - acked.sent_ns).saturating_sub(forward_ns);
+        self.round_late_ns = self.round_late_ns.max(late_ns);
+        Some(forward_ns)
+    }
+
+    /// Handles an acknowledgement whose round trip, without the delay on the way back, is
+    /// `forward_rtt_ns`; returns the round that ends with it, if one does.
+    pub fn handle(
+        &mut self,
+        acked: &Acked,
+        forward_rtt_ns: Option<u64>,
+        paced_bps: u64,
+    ) -> Option<Round> {
+        if let Some(rtt_ns) = forward_rtt_ns {
+            self.take_rtt(acked.now_ns, rtt_ns);
+            let instant = Instant::of(acked);
+            self.arrivals.take(instant, self.min_rtt_ns.unwrap_or(0), paced_bps);
         }
         self.round.acked += u64::from(acked.packets);
         self.round.octets += acked.octets;
         let sample = acked.rate?;
         self.round.app_limited |= sample.app_limited;
-        let rate_bps = sample.rate_bps();
-        let counts = !sample.app_limited || rate_bps > self.bw.max();
-        if counts && acked.sent_ns >= self.stale_before_ns {
-            self.bw.add(self.cycle, rate_bps);
+        if let Some(rate_bps) = self.rate_bps(&sample) {
+            let counts = !sample.app_limited || rate_bps > self.bw.max();
+            if counts && acked.sent_ns >= self.stale_before_ns {
+                self.bw.add(self.cycle, rate_bps);
+            }
         }
         if sample.prior_delivered_octets < self.round_end_octets {
             return None;
         }
         self.round_end_octets = acked.delivered_octets;
-        let lasted_ns = acked.now_ns - self.round_began_ns;
-        self.round_began_ns = acked.now_ns;
+        Some(self.end_round(acked.now_ns))
+    }
+
+    /// Delivery rate by the receiver's clock, or, while that has seen too little of a path of which
+    /// nothing is known, by the acknowledgements, which show too much where they come late.
+    fn rate_bps(&self, sample: &RateSample) -> Option<u64> {
+        let span_ns = self.min_rtt_ns.unwrap_or(0);
+        let arrival_bps = self.arrivals.rate_bps(span_ns, self.stale_before_ns);
+        let is_new = self.stale_before_ns == 0 || self.bw.max() == 0;
+        arrival_bps.or_else(|| is_new.then(|| sample.rate_bps()))
+    }
+
+    fn end_round(&mut self, now_ns: u64) -> Round {
+        let lasted_ns = now_ns - self.round_began_ns;
+        self.round_began_ns = now_ns;
         self.floor_rtt_ns = self.round.floor_rtt_ns;
-        Some(Round { lasted_ns, ..std::mem::replace(&mut self.round, EMPTY) })
+        self.arrivals.end_round();
+        self.samples = std::mem::take(&mut self.round_samples);
+        self.learn_late();
+        Round { lasted_ns, ..std::mem::replace(&mut self.round, EMPTY) }
+    }
+
+    /// Learns how long acknowledgements waited in a round of steady sending.
+    fn learn_late(&mut self) {
+        let late_ns = std::mem::take(&mut self.round_late_ns).min(self.floor_rtt_ns);
+        self.late_ns = late_ns.max(self.late_ns - self.late_ns / LATE_PART);
+    }
+
+    /// Counts what was sent.
+    pub fn send(&mut self, octets: u64) {
+        self.round.sent_octets += octets;
     }
 
     fn take_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
         self.take_unrest(rtt_ns);
+        self.round_samples += 1;
         self.round.floor_rtt_ns = self.round.floor_rtt_ns.min(rtt_ns);
         let min_ns = self.min_rtt_ns.get_or_insert(rtt_ns);
         *min_ns = rtt_ns.min(*min_ns);
@@ -198,6 +278,8 @@ impl Model {
 
     /// Replaces the smallest round trip by `rtt_ns`.
     pub fn forget_min_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
+        let shift_ns = rtt_ns as i64 - self.min_rtt_ns.unwrap_or(rtt_ns) as i64;
+        self.min_one_way_ns = self.min_one_way_ns.map(|min_ns| min_ns.saturating_add(shift_ns));
         (self.min_rtt_ns, self.min_rtt_at_ns) = (Some(rtt_ns), now_ns);
     }
 
@@ -213,9 +295,20 @@ impl Model {
     }
 
     /// Allowance for jitter in nanoseconds; 0 if it is below what counts as a queue anyway.
-    fn restless_ns(&self) -> u64 {
-        let unrest_ns = QUEUE_UNRESTS * self.unrest_ns;
+    pub fn restless_ns(&self) -> u64 {
+        let most_ns = if self.samples < SAMPLES { u64::MAX } else { QUEUE_NS_MAX };
+        let unrest_ns = (QUEUE_UNRESTS * self.unrest_ns).min(most_ns);
         if unrest_ns > self.usual_queue_ns() { unrest_ns } else { 0 }
+    }
+
+    /// How long acknowledgements waited on their way back, in nanoseconds: the most of late.
+    pub fn late_ns(&self) -> u64 {
+        self.late_ns
+    }
+
+    /// Longest gap between arrivals of late, in nanoseconds.
+    pub fn gap_ns(&self) -> u64 {
+        self.arrivals.gap_ns()
     }
 
     /// Bandwidth-delay product in bytes.
@@ -226,6 +319,7 @@ impl Model {
     /// Window in bytes beyond the bandwidth-delay product, for aggregated acknowledgements and
     /// jitter.
     pub fn slack_octets(&self) -> u64 {
-        octets_in(self.bw.max(), ACK_SLACK_NS + self.restless_ns())
+        let late_ns = self.late_ns.max(self.arrivals.gap_ns());
+        octets_in(self.bw.max(), ACK_SLACK_NS + self.restless_ns().max(late_ns))
     }
 }

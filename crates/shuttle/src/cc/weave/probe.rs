@@ -46,7 +46,7 @@ impl Weave {
             extra: PROBE_PACKETS * u64::from(self.params.datagram_octets),
             rounds: 0,
             before_bps: self.model.bw_bps(),
-            base_ns: self.above_min_ns(self.latest_rtt_ns.min(self.model.floor_rtt_ns())),
+            base_ns: self.recent_above_ns().min(self.above_min_ns(self.model.floor_rtt_ns())),
             is_queued: false,
         });
     }
@@ -62,14 +62,26 @@ impl Weave {
         }
     }
 
+    /// Whether the excess of a probe is enough to cause the queue that ends it: a longer delay is
+    /// not its own.
+    pub(super) fn may_queue(&self, probe: &RateProbe) -> bool {
+        probe.extra >= octets_in(self.model.bw_bps(), self.grown_queue_ns())
+    }
+
+    /// Growth of the delay that shows that the queue of a probe grows.
+    fn grown_queue_ns(&self) -> u64 {
+        self.model.restless_ns().max(self.queue_ns() * PROBE_EIGHTHS / 8)
+    }
+
     pub(super) fn on_probe_round(&mut self, now_ns: u64, round: &Round, probe: RateProbe) {
         let rounds = probe.rounds + 1;
-        let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
-        let is_queued = above_ns > probe.base_ns + self.queue_ns() * PROBE_EIGHTHS / 8;
+        let above_ns = self.recent_above_ns().max(self.above_min_ns(round.floor_rtt_ns));
+        let is_queued = above_ns > probe.base_ns + self.grown_queue_ns() && self.may_queue(&probe);
         let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
         let bw_bps = self.model.bw_bps();
         let gains = bw_bps as f64 > probe.before_bps as f64 * PROBE_GAIN;
-        let asks = self.competes || probe.extra >= octets_in(probe.before_bps, PROBE_QUEUE_NS);
+        let shows_ns = PROBE_QUEUE_NS.max(self.model.restless_ns());
+        let asks = self.competes || probe.extra >= octets_in(probe.before_bps, shows_ns);
         let idle = asks && fresh && !gains;
         if (probe.is_queued && is_queued && !self.competes) || idle {
             return self.end_probe(now_ns);

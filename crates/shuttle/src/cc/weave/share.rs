@@ -3,16 +3,23 @@
 
 use super::model::Round;
 use super::{Weave, WeavePhase};
-use crate::cc::rate::{SECOND_NS, bits_per_second};
+use crate::cc::rate::SECOND_NS;
 
 /// Reductions without effect after which weave competes.
 const COMPETE_YIELDS: u32 = 4;
 /// Rounds with a queue before a reduction: one may be another flow's probe.
 const YIELD_ROUNDS: u32 = 2;
+/// Time with a queue before a reduction, 50 ms: on short paths chance lasts for two rounds.
+const YIELD_NS: u64 = SECOND_NS / 20;
 /// Rounds without a queue that end competing.
 const PEACE_ROUNDS: u32 = 2;
 /// Round trips within 1/256 of each other during reductions show a longer path, not a queue.
 const STEADY_PART: u64 = 256;
+/// So do, once in a while, excesses over the smallest that vary by half of themselves at most:
+/// packets that keep their order all wait for the slowest. What others keep up comes back.
+const OFFSET_PART: u64 = 2;
+/// How long what comes back belongs to others, 10 s.
+const LENGTHENED_NS: u64 = 10 * SECOND_NS;
 /// Largest reduction at a time: a queue is drained in a round trip, but by no more than 10 % of the
 /// rate.
 const YIELD_MAX: f64 = 0.1;
@@ -28,7 +35,7 @@ impl Weave {
         // Half the threshold: in a shallow buffer other flows lose packets at the full one.
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns() / 2;
         if !is_queued {
-            (self.queued_rounds, self.yields) = (0, 0);
+            (self.queued_rounds, self.queued_ns, self.yields) = (0, 0, 0);
             (self.before_yield_bps, self.standing_ns) = (None, None);
             self.calm_rounds += 1;
             self.probe_soon(now_ns);
@@ -39,6 +46,7 @@ impl Weave {
         }
         self.calm_rounds = 0;
         self.queued_rounds += 1;
+        self.queued_ns += round.lasted_ns;
         if self.yields > 0 {
             let floor_ns = round.floor_rtt_ns;
             let (least_ns, most_ns) = self.standing_ns.unwrap_or((floor_ns, floor_ns));
@@ -51,21 +59,29 @@ impl Weave {
             return self.end_yields(now_ns);
         }
         // One round may be another flow's probe; and a reduction shows a round later.
-        if self.queued_rounds >= YIELD_ROUNDS {
-            self.queued_rounds = 0;
+        if self.queued_rounds >= YIELD_ROUNDS && self.queued_ns >= YIELD_NS {
+            (self.queued_rounds, self.queued_ns) = (0, 0);
             self.yields += 1;
             self.give_way(now_ns, round);
         }
     }
 
-    /// Ends reductions without effect. A queue kept up by others varies; constant round trips are
-    /// those of a path that became longer.
+    /// Ends reductions without effect. A queue kept up by others varies, or comes back; constant
+    /// round trips are those of a path that became longer, or delays at random.
     fn end_yields(&mut self, now_ns: u64) {
         if let Some(bw_bps) = self.before_yield_bps.take() {
             self.model.set_bw(bw_bps, now_ns);
         }
-        let is_steady = |&(least_ns, most_ns): &_| most_ns - least_ns <= least_ns / STEADY_PART;
+        let is_new =
+            self.lengthened_ns.is_none_or(|lengthened_ns| now_ns > lengthened_ns + LENGTHENED_NS);
+        let min_ns = self.min_rtt_ns();
+        let is_steady = |&(least_ns, most_ns): &(u64, u64)| {
+            let (varies_ns, above_ns) = (most_ns - least_ns, least_ns.saturating_sub(min_ns));
+            let of_path = is_new && varies_ns <= above_ns / OFFSET_PART;
+            of_path || varies_ns <= least_ns / STEADY_PART
+        };
         if let Some((least_ns, _)) = self.standing_ns.take().filter(is_steady) {
+            self.lengthened_ns = Some(now_ns);
             self.model.forget_min_rtt(now_ns, least_ns);
             (self.queued_rounds, self.yields) = (0, 0);
         } else {
@@ -76,7 +92,7 @@ impl Weave {
     pub(super) fn give_way(&mut self, now_ns: u64, round: &Round) {
         let bw_bps = self.model.bw_bps();
         self.before_yield_bps.get_or_insert(bw_bps);
-        let share_bps = bits_per_second(round.octets, round.lasted_ns).min(bw_bps);
+        let share_bps = self.delivered_bps(round).min(bw_bps);
         let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
         let bw_bps = share_bps as f64 * (1.0 - queued.min(YIELD_MAX));
         self.model.set_bw(bw_bps as u64, now_ns + self.smoothed_rtt_ns);

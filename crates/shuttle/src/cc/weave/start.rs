@@ -1,8 +1,11 @@
 //! Start-up (phases Ramp and Drain): each round sends one short flight of four times the last. If a
-//! flight is sent faster than the path carries, the spacing of its acknowledgements measures the
-//! rate long before the path is full. After an outage, and with saved properties, the same from a
-//! known rate. App-limited rounds do not count.
+//! flight is sent faster than the path carries, the spacing of its arrivals, by the receiver's
+//! clock, measures the rate long before the path is full. Where arrivals come in bunches, a flight
+//! that is too short to show a rate is followed by one that lasts longer, up to a round trip; then
+//! what a whole round delivered is the measure. After an outage, and with saved properties, the
+//! same from a known rate. App-limited rounds do not count.
 
+use super::arrival::Instant;
 use super::model::Round;
 use super::{INITIAL_PACKETS, RAMP, Weave, WeavePhase};
 use crate::cc::controller::Acked;
@@ -11,6 +14,22 @@ use crate::rtt::ack_interval_ns;
 
 /// Window growth per byte acknowledged: fourfold each round.
 const RAMP_GROWTH: u64 = 3;
+/// The same where a flight lasts for more than a quarter of a round trip: twofold, since what is
+/// too much is too much for long.
+const LONG_RAMP_GROWTH: u64 = 1;
+/// Factor by which the next flight lasts longer after one that showed no rate, as the window grows.
+const STRETCH: u64 = 4;
+/// Times that a flight must last longer on arrival than on sending to show a queue of its own.
+const STRETCHED: f64 = 1.1;
+/// Longest gaps that the arrival of a flight must last to show a rate, and parts of its bytes that
+/// one instant may have: otherwise chance decides.
+const TRAIN_GAPS: u64 = 3;
+/// The same of the most by which a delay fell.
+const TRAIN_FALLS: u64 = 8;
+/// Delivery in a round below which, in parts of what the round before sent, the path is full.
+pub(super) const OVERLOAD: f64 = 1.25;
+/// Packets of a round that shows so: after an outage one may bring the answer to a probe alone.
+const TELLING_PACKETS: u64 = 32;
 /// Acknowledgement intervals that measure a rate. A flight lasts as many, so a run of more that
 /// show a queue ends Ramp.
 const TRAIN: usize = 4;
@@ -23,48 +42,119 @@ const FULL_ROUNDS: u32 = 3;
 /// Size of the first flight after an outage in flights at the known rate: faster than the path, so
 /// that it measures the rate.
 const RESUME_RATES: f64 = 3.0;
+/// The most of what the path holds at the known rate that such a flight may be.
+const RESUME_MOST: f64 = 1.25;
 /// Rounds in which the queue of Ramp drains, unless other flows share the path.
 const DRAIN_ROUNDS: u32 = 2;
 
-/// Rate measurement by the newest acknowledgements of Ramp.
+/// Rate measurement by the acknowledgements of a flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Train {
-    /// Arrival time, sending time of the newest packet covered, and bytes delivered, of each.
-    seen: [(u64, u64, u64); TRAIN + 1],
-    /// Consecutive acknowledgements that showed a queue.
+    /// The first instant at which something of the flight arrived, and the newest.
+    ends: Option<(Instant, Instant)>,
+    /// Instants, and the longest gap between two, in nanoseconds.
+    instants: u32,
+    gap_ns: u64,
+    /// The longest delay so far, plus an unknown constant, and the most by which one fell below it:
+    /// a queue of the flight only grows, so what falls is chance. In nanoseconds.
+    longest_ns: i64,
+    fell_ns: u64,
+    /// Bytes of the newest instant, if it is not the first.
+    instant_octets: u64,
+    /// Most bytes that arrived at one instant after the first.
+    most_octets: u64,
+    /// Consecutive acknowledgements that showed a queue, and the first of them: what came before
+    /// may have been sent no faster than the path carries.
     full: usize,
-    /// Largest delivery rate over all of `seen`, in bits per second.
-    fastest_bps: u64,
+    queued: Option<Instant>,
+    /// Rate of sending in the round before, in bits per second.
+    sent_bps: u64,
 }
 
 impl Train {
     /// No acknowledgement seen.
-    pub(super) const EMPTY: Self = Self { seen: [(0, 0, 0); TRAIN + 1], full: 0, fastest_bps: 0 };
+    pub(super) const EMPTY: Self = Self {
+        ends: None,
+        instants: 0,
+        gap_ns: 0,
+        most_octets: 0,
+        instant_octets: 0,
+        longest_ns: i64::MIN,
+        fell_ns: 0,
+        full: 0,
+        queued: None,
+        sent_bps: 0,
+    };
 
-    /// Adds an acknowledgement; `is_full` if it shows a queue, `None` if it has no sample.
-    fn take(&mut self, acked: &Acked, is_full: Option<bool>) {
-        self.full = match is_full {
-            Some(true) => self.full + 1,
-            Some(false) => 0,
-            None => self.full,
+    /// Adds an acknowledgement.
+    fn take(&mut self, instant: Instant) {
+        let delay_ns = instant.arrived_ns.saturating_sub_unsigned(instant.sent_ns);
+        self.longest_ns = self.longest_ns.max(delay_ns);
+        self.fell_ns = self.fell_ns.max(self.longest_ns.abs_diff(delay_ns));
+        let Some((first, last)) = &mut self.ends else {
+            self.ends = Some((instant, instant));
+            self.instants = 1;
+            return;
         };
-        self.seen.rotate_left(1);
-        self.seen[TRAIN] = (acked.now_ns, acked.sent_ns, acked.delivered_octets);
-        let (acked_ns, sent_ns, delivered_octets) = self.seen[0];
-        if acked_ns == 0 {
+        if instant.arrived_ns < last.arrived_ns {
             return;
         }
-        // Aggregated acknowledgements cannot show a higher rate than that of sending.
-        let interval_ns = (acked.now_ns - acked_ns).max(acked.sent_ns.saturating_sub(sent_ns));
-        let rate_bps = bits_per_second(acked.delivered_octets - delivered_octets, interval_ns);
-        self.fastest_bps = self.fastest_bps.max(rate_bps);
+        let gap_ns = instant.ns_since(last);
+        let octets = instant.delivered_octets - last.delivered_octets;
+        if gap_ns > 0 {
+            self.instants += 1;
+            self.gap_ns = self.gap_ns.max(gap_ns);
+            self.instant_octets = 0;
+        } else if self.instants == 1 {
+            *first = instant;
+        }
+        if self.instants > 1 {
+            self.instant_octets += octets;
+            self.most_octets = self.most_octets.max(self.instant_octets);
+        }
+        *last = instant;
+    }
+
+    /// Counts an acknowledgement that shows a queue, or none; `None` if it has no sample.
+    fn count(&mut self, is_full: Option<bool>) {
+        let newest = self.ends.map(|(_, last)| last);
+        (self.full, self.queued) = match is_full {
+            Some(true) => (self.full + 1, self.queued.or(newest)),
+            Some(false) => (0, None),
+            None => (self.full, self.queued),
+        };
+    }
+
+    /// The rate at which the flight arrived, in bits per second, if that can be told.
+    pub(super) fn rate_bps(&self) -> Option<u64> {
+        let (first, last) = self.ends.as_ref()?;
+        let least_ns = (TRAIN_GAPS * self.gap_ns).max(TRAIN_FALLS * self.fell_ns);
+        let is_long = |first: &Instant| {
+            let octets = last.delivered_octets - first.delivered_octets;
+            last.ns_since(first) >= least_ns && octets >= TRAIN_GAPS * self.most_octets
+        };
+        if self.instants as usize <= TRAIN || !is_long(first) {
+            return None;
+        }
+        let queued = self.queued.as_ref().filter(|queued| is_long(queued));
+        let queued_bps = queued.map_or(0, |queued| last.rate_since_bps(queued));
+        Some(last.rate_since_bps(first).max(queued_bps))
+    }
+
+    /// Whether the flight took longer to arrive than to leave.
+    fn is_stretched(&self) -> bool {
+        self.ends.as_ref().is_some_and(|(first, last)| {
+            let chance_ns = self.fell_ns as f64;
+            last.ns_since(first) as f64 > STRETCHED * last.sent_since_ns(first) as f64 + chance_ns
+        })
     }
 }
 
 impl Weave {
     /// Pacing gain of a flight over one window per round trip.
     pub(super) fn ramp_pacing(&self) -> f64 {
-        self.model.min_rtt_ns().or(self.saved_rtt_ns).map_or(RAMP_PACING_MIN, pacing_over)
+        let rtt_ns = self.model.min_rtt_ns().or(self.saved_rtt_ns);
+        rtt_ns.map_or(RAMP_PACING_MIN, |rtt_ns| pacing_over(rtt_ns, self.stretch))
     }
 
     pub(super) fn on_ramp_ack(&mut self, acked: &Acked) {
@@ -73,21 +163,30 @@ impl Weave {
             return;
         }
         let limit_ns = self.queue_ns() / 2;
-        let is_queued = acked.rtt.map(|rtt| self.above_min_ns(rtt.latest_ns) > limit_ns);
+        if acked.rtt.is_some() {
+            train.take(Instant::of(acked));
+        }
+        let is_stretched = train.is_stretched();
+        let is_queued =
+            acked.rtt.map(|_| is_stretched && self.above_min_ns(self.latest_rtt_ns) > limit_ns);
         let is_losing = self.loss.is_congestion(&Round::of(acked), false);
-        train.take(acked, if is_losing { Some(true) } else { is_queued });
+        train.count(if is_losing { Some(true) } else { is_queued });
         self.phase = WeavePhase::Ramp { train, full_bps, full_rounds };
         if train.full == 0 {
-            self.window = self.window.saturating_add(RAMP_GROWTH * acked.octets);
-        } else if train.full > TRAIN {
-            self.end_ramp(acked.now_ns, &train);
+            let is_short = self.ramp_pacing() >= STRETCH as f64;
+            let growth = if is_short { RAMP_GROWTH } else { LONG_RAMP_GROWTH };
+            self.window = self.window.saturating_add(growth * acked.octets);
+        } else if train.full > TRAIN && (is_losing || train.rate_bps().is_some()) {
+            self.end_ramp(acked.now_ns, train.rate_bps().unwrap_or(0));
         }
     }
 
+    /// Handles the end of a round of Ramp, before the acknowledgement that ended it.
     pub(super) fn on_ramp_round(&mut self, now_ns: u64, round: &Round) {
         let WeavePhase::Ramp { train, full_bps, full_rounds } = self.phase else { return };
+        let train_bps = train.rate_bps();
         if self.loss.is_congestion(round, false) {
-            return self.end_ramp(now_ns, &train);
+            return self.end_ramp(now_ns, train_bps.unwrap_or(0));
         }
         if self.above_min_ns(round.floor_rtt_ns) < self.queue_ns() / 2 {
             self.loss.learn(round);
@@ -95,10 +194,22 @@ impl Weave {
         if round.app_limited {
             return;
         }
+        let sure_ns = round.lasted_ns - train.fell_ns.min(round.lasted_ns / 2);
+        let delivered_bps = bits_per_second(round.octets, sure_ns);
+        let sent_bps = bits_per_second(round.sent_octets, round.lasted_ns);
+        let is_long = self.ramp_pacing() < 2.0;
+        let tells = round.acked >= TELLING_PACKETS;
+        if is_long && tells && train.sent_bps as f64 > OVERLOAD * delivered_bps as f64 {
+            return self.end_ramp(now_ns, 0);
+        }
+        if train_bps.is_none() && train.ends.is_some() && !is_long {
+            self.stretch = self.stretch.saturating_mul(STRETCH);
+        }
+        let train = Train { sent_bps, ..Train::EMPTY };
         let bw_bps = self.model.bw_bps();
         let grows = bw_bps as f64 >= full_bps as f64 * FULL_GROWTH;
         if !grows && full_rounds + 1 >= FULL_ROUNDS {
-            return self.end_ramp(now_ns, &train);
+            return self.end_ramp(now_ns, train_bps.unwrap_or(0));
         }
         self.phase = match grows {
             true => WeavePhase::Ramp { train, full_bps: bw_bps, full_rounds: 0 },
@@ -108,8 +219,8 @@ impl Weave {
 
     /// Ends Ramp: the rate is known. Drain sends at most a bandwidth-delay product until a round
     /// shows this flow's share.
-    pub(super) fn end_ramp(&mut self, now_ns: u64, train: &Train) {
-        self.model.set_bw(self.model.bw_bps().max(train.fastest_bps), now_ns);
+    pub(super) fn end_ramp(&mut self, now_ns: u64, train_bps: u64) {
+        self.model.set_bw(self.model.bw_bps().max(train_bps), now_ns);
         self.answered_ns = now_ns;
         self.is_cut = true;
         self.phase = WeavePhase::Drain { rounds: 0 };
@@ -137,15 +248,17 @@ impl Weave {
     /// Restarts with a flight that verifies a known rate.
     pub(super) fn resume(&mut self, rate_bps: u64, rtt_ns: u64) {
         let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
-        let flight = octets_in(rate_bps, rtt_ns) as f64 * RESUME_RATES / pacing_over(rtt_ns);
+        let rates = (RESUME_RATES / pacing_over(rtt_ns, self.stretch)).min(RESUME_MOST);
+        let flight = octets_in(rate_bps, rtt_ns) as f64 * rates;
         self.window = (flight as u64).max(least);
         self.saved_rtt_ns = Some(rtt_ns);
         self.phase = RAMP;
     }
 }
 
-/// Pacing gain of a flight on a path of this round trip.
-fn pacing_over(rtt_ns: u64) -> f64 {
-    let flight_ns = TRAIN as u64 * ack_interval_ns(rtt_ns);
+/// Pacing gain of a flight on a path of this round trip that lasts `stretch` times as long as
+/// usual.
+fn pacing_over(rtt_ns: u64, stretch: u64) -> f64 {
+    let flight_ns = (TRAIN as u64 * ack_interval_ns(rtt_ns)).saturating_mul(stretch);
     (rtt_ns as f64 / flight_ns as f64).max(RAMP_PACING_MIN)
 }

@@ -1,0 +1,107 @@
+//! Guard against overload: what is sent must arrive. A round that sent a quarter more than the next
+//! delivered, random loss apart, sends too fast whatever else is believed: the rate becomes what
+//! was delivered. If that changes nothing, it is others that send too much.
+//!
+//! Invariant: a flow that is alone does not send more than 1.25 times what arrives for more than
+//! two rounds in a row outside Ramp.
+
+use super::Weave;
+use super::model::Round;
+use super::start::OVERLOAD;
+use crate::cc::rate::{SECOND_NS, bits_per_second};
+
+/// Reductions for overload in a row after which it is not of this flow's making.
+const CUTS_MAX: u32 = 3;
+/// Round trips that a round lasts if the path stood still.
+const STALL_RTTS: u64 = 2;
+/// How long nothing is done against overload then, 10 s.
+const IDLE_NS: u64 = 10 * SECOND_NS;
+
+/// State of the guard.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct RateGuard {
+    /// The last rounds, the newest last; those that say nothing are empty.
+    rounds: [RoundVolume; 3],
+    /// Reductions for overload in a row, and the rate before the first, in bits per second.
+    cuts: u32,
+    before_bps: u64,
+    /// Until then reductions are vain, in nanoseconds.
+    idle_until_ns: u64,
+}
+
+/// What a round sent and delivered, and how long it lasted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct RoundVolume {
+    sent_octets: u64,
+    delivered_octets: u64,
+    lasted_ns: u64,
+}
+
+impl Weave {
+    /// Handles a round outside Ramp; true if it was overloaded, and the rate was reduced.
+    pub(super) fn guard(&mut self, now_ns: u64, round: &Round) -> bool {
+        self.guard.rounds.rotate_left(1);
+        // A round in which the path stood still says nothing of what it carries.
+        let stood_still = round.lasted_ns > STALL_RTTS * self.smoothed_rtt_ns;
+        self.guard.rounds[2] = match round.app_limited || stood_still {
+            true => RoundVolume::default(),
+            false => RoundVolume {
+                sent_octets: round.sent_octets,
+                delivered_octets: round.octets,
+                lasted_ns: round.lasted_ns,
+            },
+        };
+        let [first, second, last] = self.guard.rounds;
+        if [first, second, last].iter().any(|volume| volume.lasted_ns == 0) {
+            return false;
+        }
+        // What two rounds sent arrives in the two that begin a round later.
+        let sent_octets = first.sent_octets + second.sent_octets;
+        let sent_bps = bits_per_second(sent_octets, first.lasted_ns + second.lasted_ns);
+        let delivered_octets = second.delivered_octets + last.delivered_octets;
+        let delivered_ns = second.lasted_ns + last.lasted_ns;
+        let delivered_bps = bits_per_second(delivered_octets, delivered_ns);
+        // Acknowledgements that are late at the end of the two make them too long.
+        let sure_ns =
+            delivered_ns - self.model.late_ns().max(self.model.gap_ns()).min(delivered_ns / 2);
+        let most_bps = OVERLOAD * bits_per_second(delivered_octets, sure_ns) as f64;
+        let is_overload = sent_bps as f64 / self.loss.inflation() > most_bps;
+        if !is_overload || delivered_bps >= self.model.bw_bps() {
+            self.guard.cuts = if is_overload { self.guard.cuts } else { 0 };
+            return false;
+        }
+        if now_ns < self.guard.idle_until_ns {
+            return false;
+        }
+        if self.guard.cuts == 0 {
+            self.guard.before_bps = self.model.bw_bps();
+        }
+        // The next round still shows what was sent before.
+        self.guard.rounds = [RoundVolume::default(); 3];
+        self.guard.cuts += 1;
+        if self.guard.cuts > CUTS_MAX {
+            return self.end_guard(now_ns);
+        }
+        self.answered_ns = now_ns;
+        self.is_cut = true;
+        self.model.set_bw(delivered_bps, now_ns + self.smoothed_rtt_ns);
+        self.cruise(now_ns);
+        true
+    }
+
+    /// Ends reductions that changed nothing: it is others that send too much.
+    fn end_guard(&mut self, now_ns: u64) -> bool {
+        self.guard.cuts = 0;
+        self.guard.idle_until_ns = now_ns + IDLE_NS;
+        self.model.set_bw(self.guard.before_bps, now_ns);
+        false
+    }
+
+    /// What was delivered in this round or the one before, whichever is more: one alone may have
+    /// ended late.
+    pub(super) fn delivered_bps(&self, round: &Round) -> u64 {
+        let before = self.guard.rounds[1];
+        let before_bps = bits_per_second(before.delivered_octets, before.lasted_ns);
+        bits_per_second(round.octets, round.lasted_ns).max(before_bps)
+    }
+}
