@@ -31,7 +31,7 @@ pub struct Room {
 }
 
 /// The graph, from the lowest layer up.
-pub const HOUSE: [Room; 37] = [
+pub const HOUSE: [Room; 38] = [
     room("units", 0, &[], "forbid").sans_io(),
     room("degen", 1, &["units"], "deny"),
     room("chart", 0, &[], "forbid"),
@@ -43,6 +43,7 @@ pub const HOUSE: [Room; 37] = [
     room("os", 0, &[], "deny"),
     room("reactor", 1, &["os", "sync"], "forbid"),
     room("fault", 1, &["units"], "forbid").sans_io(),
+    room("observe", 0, &[], "forbid"),
     room("verbs", 1, &["wire", "sync", "guard"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),
     room("shuttle", 1, &["wire", "memory"], "forbid").sans_io(),
@@ -72,9 +73,12 @@ pub const HOUSE: [Room; 37] = [
     room("xtask", 9, &[], "forbid"),
 ];
 
-const CLI: &[&str] =
-    &["degen", "sim", "host", "net", "os", "fault", "bench", "perf", "session", "copy", "streams"];
-const HOST: &[&str] = &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory"];
+const CLI: &[&str] = &[
+    "degen", "sim", "host", "net", "os", "fault", "bench", "perf", "session", "copy", "streams",
+    "observe",
+];
+const HOST: &[&str] =
+    &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory", "observe"];
 const PRELOAD: &[&str] = &[
     "host",
     "rdmacm",
@@ -87,6 +91,7 @@ const PRELOAD: &[&str] = &[
     "verbs-abi",
     "fault",
     "memory",
+    "observe",
 ];
 const RDMACM: &[&str] = &["host", "os", "reactor", "net", "rnic", "sync", "verbs", "memory"];
 const SOCKETS: &[&str] =

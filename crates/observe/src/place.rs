@@ -1,0 +1,110 @@
+//! Where processes and who watches them meet: a directory of the user's alone.
+//!
+//! It is `weft` in `XDG_RUNTIME_DIR`, or `/tmp/weft-UID` where that is not set. Network namespaces
+//! share it, so that `weft top` sees what runs in them; containers have their own.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+/// Permissions of the directory.
+const MODE: u32 = 0o700;
+/// What may not be permitted to anybody else.
+const OTHERS: u32 = 0o077;
+/// How the names of sockets end.
+const SUFFIX: &str = ".sock";
+/// Sockets that a reader looks at, at most.
+pub(crate) const SOCKETS_MAX: usize = 1024;
+
+/// The directory, by `variable`, which reads the environment. It may not exist.
+pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let given = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+    match given.filter(|dir| dir.is_absolute()) {
+        Some(dir) => dir.join("weft"),
+        None => PathBuf::from(format!("/tmp/weft-{}", geteuid().as_raw())),
+    }
+}
+
+/// Makes the directory, if it is not there.
+///
+/// # Errors
+/// It cannot be made, or is not this user's alone.
+pub fn make(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(MODE).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => check(dir),
+    }
+}
+
+/// Whether nobody else can put anything there.
+///
+/// # Errors
+/// Somebody can, or it is not there.
+pub fn check(dir: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(dir)?;
+    let own = found.uid() == geteuid().as_raw() && found.mode() & OTHERS == 0;
+    match found.is_dir() && own {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} is not a directory of this user alone", dir.display()),
+        )),
+    }
+}
+
+/// The path of a process's socket; `number` is another one if that is taken.
+pub fn socket_path(dir: &Path, pid: u32, number: u32) -> PathBuf {
+    dir.join(format!("{pid}-{number}{SUFFIX}"))
+}
+
+/// The process id that the name of a socket has.
+pub(crate) fn pid_of(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+    name.split_once('-')?.0.parse().ok()
+}
+
+/// The sockets in the directory; none if it is not to be trusted.
+pub(crate) fn sockets(dir: &Path) -> Vec<PathBuf> {
+    let listed = check(dir).and_then(|()| fs::read_dir(dir));
+    let entries = listed.into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut sockets: Vec<PathBuf> =
+        entries.filter(|path| pid_of(path).is_some()).take(SOCKETS_MAX).collect();
+    sockets.sort();
+    sockets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn the_environment_decides() {
+        let with = |value: &str| directory(|_| Some(value.into()));
+        assert_eq!(with("/run/user/5"), Path::new("/run/user/5/weft"));
+        assert!(with("relative").starts_with("/tmp"));
+        assert_eq!(pid_of(&socket_path(Path::new("/x"), 12, 3)), Some(12));
+        assert_eq!(pid_of(Path::new("/x/y-1.sock")), None);
+    }
+
+    #[test]
+    fn a_directory_of_others_is_refused() {
+        let base = std::env::temp_dir().join(format!("weft-place-{}", std::process::id()));
+        let own = base.join("own");
+        fs::create_dir(&base).unwrap();
+        make(&own).unwrap();
+        make(&own).unwrap();
+        symlink(&own, base.join("link")).unwrap();
+        assert!(check(&base.join("link")).is_err(), "somebody may have put it there");
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(make(&own).is_err());
+        fs::write(own.join("1-0.sock"), "").unwrap();
+        assert!(sockets(&own).is_empty());
+        fs::remove_dir_all(&base).unwrap();
+    }
+}
