@@ -27,7 +27,7 @@ enum AllowedValues {
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 26] = [
+pub const KNOWN: [Variable; 27] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -49,6 +49,7 @@ pub const KNOWN: [Variable; 26] = [
     Variable { name: "WEFT_DEVICES", values: AllowedValues::Any },
     Variable { name: "WEFT_FAULT", values: AllowedValues::Plan },
     Variable { name: "WEFT_STATS", values: ON_OFF },
+    Variable { name: "WEFT_OBSERVE", values: ON_OFF },
     Variable { name: "WEFT_TALLY", values: AllowedValues::Any },
     Variable { name: "WEFT_KEY", values: AllowedValues::Any },
     Variable { name: "WEFT_INSECURE", values: AllowedValues::OneOf(&["0", "1"]) },

@@ -330,6 +330,7 @@ impl ConnSlot {
         outcome.notices.tell(&self.host);
         let Some(over) = outcome.over else { return };
         self.host.local().connections.strike(self);
+        self.host.local().past_work.add(over.kind(), &over.counters());
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
         // Another connection may have been attached meanwhile.

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weft_observe::{ConnReport, Counters};
 use weft_sync::RwLock;
+
+use crate::device_kind::DeviceKind;
 
 /// How long a closed connection waits for the peer to close as well.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
@@ -20,6 +23,9 @@ pub(crate) trait DrivenConnection: Send + Sync {
     fn flush_now(&self, until: Instant);
     /// The process ends: nobody is told of what becomes of it any more.
     fn hush(&self);
+    /// What it is like, for who watches: its device, what was done over it, and all else if that is
+    /// `told`. Nothing if it has ended, or cannot be looked at now.
+    fn report(&self, told: bool) -> Option<(DeviceKind, Counters, Option<ConnReport>)>;
 }
 
 /// The connections of one reactor.

@@ -38,6 +38,7 @@ impl Context {
         wake: Box<dyn Wake>,
     ) -> Result<Arc<Self>, Misuse> {
         host.start().map_err(refused)?;
+        host.publish();
         if let Some(tally) = host.tally() {
             tally.note_context(personality);
         }
@@ -127,6 +128,7 @@ impl Context {
         self.host.refuse(Verb::CreateQp)?;
         // Of the child of a fork it may be the first call.
         self.host.start().map_err(refused)?;
+        self.host.publish();
         Ok(Arc::new(HostQp::new(&self.host, self.personality, &self.device, init, &self.events)?))
     }
 }

@@ -66,13 +66,13 @@ impl ToldState {
         if from != to {
             *told = to;
             let number = qp.num();
-            log::debug!("{device} queue pair {number:#x}: {} -> {}", name(from), name(to));
+            log::debug!("{device} queue pair {number:#x}: {} -> {}", state_name(from), state_name(to));
         }
     }
 }
 
 /// As rdma-core's `ibv_qp_state` has it, without the prefix.
-fn name(state: QpState) -> &'static str {
+pub(crate) fn state_name(state: QpState) -> &'static str {
     match state {
         QpState::Reset => "RESET",
         QpState::Init => "INIT",

@@ -16,12 +16,14 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use weft_fault::{FaultPlan, Verb};
 use weft_net::secrecy::Secrecy;
 use weft_net::udp::UdpPort;
+use weft_observe::place;
 use weft_os::random;
 use weft_reactor::{Reactor, ReactorSetup};
 use weft_rnic::RdmaDevice;
@@ -37,6 +39,7 @@ use crate::diagnostics::OpenAtExit;
 use crate::faults::Faults;
 use crate::iwarp_ports::IwarpPorts;
 use crate::known_paths::KnownPaths;
+use crate::publish::{PastWork, Publisher};
 use crate::tally::Tally;
 use crate::time_wait::TimeWaits;
 
@@ -60,6 +63,8 @@ pub struct HostSetup {
     pub known_paths: Option<KnownPaths>,
     /// Called by each of its threads before anything else.
     pub at_thread_start: Option<fn()>,
+    /// The directory where it is seen from outside, if it is: see [`weft_observe`].
+    pub observed_in: Option<PathBuf>,
 }
 
 impl Default for HostSetup {
@@ -72,6 +77,7 @@ impl Default for HostSetup {
             faults: None,
             known_paths: None,
             at_thread_start: None,
+            observed_in: None,
         }
     }
 }
@@ -94,6 +100,7 @@ impl HostSetup {
                 _ => None,
             },
             at_thread_start: None,
+            observed_in: observed_in(),
         }
     }
 }
@@ -105,6 +112,15 @@ pub(crate) struct Local {
     pub time_waits: TimeWaits,
     pub iwarp_ports: IwarpPorts,
     pub open_at_exit: OpenAtExit,
+    pub past_work: PastWork,
+    /// None if it is not to be seen, or cannot be.
+    pub publisher: OnceLock<Option<Publisher>>,
+}
+
+/// Where hosts of this process are seen, unless `WEFT_OBSERVE` says that they are not.
+fn observed_in() -> Option<PathBuf> {
+    let off = std::env::var_os("WEFT_OBSERVE").is_some_and(|value| value == "off");
+    (!off).then(|| place::directory(|name| std::env::var_os(name)))
 }
 
 /// One machine as RDMA sees it.
@@ -116,6 +132,7 @@ pub struct Host {
     known_paths: Option<KnownPaths>,
     tally: LazyLock<Option<Tally>>,
     at_thread_start: Option<fn()>,
+    observed_in: Option<PathBuf>,
     /// The process that made the present [`Local`].
     owner: AtomicU32,
     generation: AtomicUsize,
@@ -133,7 +150,15 @@ pub(crate) type Named = HashMap<(u64, u64), Weak<dyn Any + Send + Sync>>;
 impl Host {
     /// A host as `setup` says. It has no threads yet.
     pub fn new(setup: HostSetup) -> Arc<Self> {
-        let HostSetup { settings, devices, secrecy, faults, known_paths, at_thread_start } = setup;
+        let HostSetup {
+            settings,
+            devices,
+            secrecy,
+            faults,
+            known_paths,
+            at_thread_start,
+            observed_in,
+        } = setup;
         Arc::new(Self {
             settings,
             devices,
@@ -142,6 +167,7 @@ impl Host {
             known_paths,
             tally: LazyLock::new(Tally::from_environment),
             at_thread_start,
+            observed_in,
             owner: AtomicU32::new(0),
             generation: AtomicUsize::new(0),
             locals: [const { OnceLock::new() }; GENERATIONS],
@@ -165,6 +191,12 @@ impl Host {
         self.reactor().start()
     }
 
+    /// Has it seen from outside, if it is to be and its threads run.
+    pub(crate) fn publish(self: &Arc<Self>) {
+        let begin = || Publisher::begin(self, self.observed_in.as_deref()?).ok();
+        self.local().publisher.get_or_init(begin);
+    }
+
     /// Its threads. Whoever makes an object that needs them calls [`Host::start`] first; without,
     /// what is added is watched only if a thread can start now.
     pub fn reactor(&self) -> &Reactor {
@@ -185,6 +217,8 @@ impl Host {
                 time_waits: TimeWaits::default(),
                 iwarp_ports: IwarpPorts::default(),
                 open_at_exit: OpenAtExit::default(),
+                past_work: PastWork::default(),
+                publisher: OnceLock::new(),
             })
         })
     }
@@ -305,6 +339,11 @@ impl Drop for Host {
             true => self.generation().min(GENERATIONS - 1),
             false => GENERATIONS,
         };
+        if let Some(local) = self.running()
+            && let Some(Some(publisher)) = local.publisher.get()
+        {
+            publisher.end(self);
+        }
         for local in self.locals.iter_mut().take(own) {
             std::mem::forget(local.take());
         }

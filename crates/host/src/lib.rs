@@ -52,6 +52,7 @@ pub mod managed;
 mod poll_group;
 mod poll_history;
 mod process;
+mod publish;
 mod qp;
 mod qp_faults;
 mod roce_connect;

@@ -47,6 +47,9 @@ impl Host {
             let until = clock::now() + LAST_WORDS;
             local.connections.each(|connection| connection.flush_now(until));
             local.open_at_exit.tell();
+            if let Some(Some(publisher)) = local.publisher.get() {
+                publisher.vanish();
+            }
         }
     }
 }
@@ -59,6 +62,9 @@ extern "C" fn exit<H: HostHome>() {
             source.at_exit(until);
         }
         local.open_at_exit.tell();
+        if let (Some(host), Some(Some(publisher))) = (H::place().get(), local.publisher.get()) {
+            publisher.end(host);
+        }
     }
 }
 

@@ -27,6 +27,7 @@ pub mod silence;
 pub mod socket;
 pub mod stream;
 pub mod tcp;
+pub mod tcp_info;
 pub mod udp;
 
 pub use weft_rnic::path;

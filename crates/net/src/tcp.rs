@@ -40,6 +40,12 @@ pub fn ends(socket: BorrowedFd<'_>) -> Option<(IpAddr, IpAddr)> {
     Some((local.ip().to_canonical(), remote.ip().to_canonical()))
 }
 
+/// The addresses and ports of this side and of the peer.
+pub fn addresses(socket: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
+    let stream = TcpStream::from(socket.try_clone_to_owned().ok()?);
+    Some((stream.local_addr().ok()?, stream.peer_addr().ok()?))
+}
+
 /// Who is at the other end of a connection, if it has not ended.
 pub fn peer(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     TcpStream::from(socket.try_clone_to_owned().ok()?).peer_addr().ok()

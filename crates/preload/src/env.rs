@@ -15,7 +15,7 @@ use crate::log::{self, LogLevel};
 use crate::rdma;
 
 /// The variables that some part of Weft reads.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 23] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LIB",
@@ -30,6 +30,7 @@ const KNOWN: [&str; 22] = [
     "WEFT_DEVICES",
     "WEFT_FAULT",
     "WEFT_STATS",
+    "WEFT_OBSERVE",
     "WEFT_TALLY",
     "WEFT_KEY",
     "WEFT_INSECURE",

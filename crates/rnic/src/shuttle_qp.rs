@@ -390,6 +390,11 @@ impl ShuttleQp {
         self.connection.rtt(PathId(0))
     }
 
+    /// Whether a message waits for a receive of the peer.
+    pub fn awaits_peer_recv(&self) -> bool {
+        self.rdmap.rnr().is_some()
+    }
+
     /// When the peer counts as gone, if anything waits for it.
     fn silence_due_ns(&self) -> Option<u64> {
         let open = self.connection.is_open() && !self.rdmap.is_dead();

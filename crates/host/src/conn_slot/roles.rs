@@ -1,15 +1,20 @@
 //! What a slot is to those who call it without knowing queue pairs: the reactor, threads that help
 //! or end the process, and who posts receives.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use weft_observe::{ConnReport, Counters};
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{Leased, Pollable, Readiness};
 use weft_verbs::Wake;
 
 use super::ConnSlot;
 use crate::connections::DrivenConnection;
+use crate::device_kind::DeviceKind;
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
+
+/// Who watches waits no longer than this for who works on a connection.
+const LOOK: Duration = Duration::from_millis(2);
 
 impl DrivenConnection for ConnSlot {
     fn help(&self, now: Instant) {
@@ -26,6 +31,19 @@ impl DrivenConnection for ConnSlot {
         if let Some(qp) = self.qp.upgrade() {
             qp.hush();
         }
+    }
+
+    fn report(&self, told: bool) -> Option<(DeviceKind, Counters, Option<ConnReport>)> {
+        let found = self.seize(clock::now() + LOOK).and_then(|guard| {
+            let driver = guard.driver.as_deref()?;
+            let name = self.host.devices().name(driver.kind());
+            let report = told.then(|| driver.report(name));
+            let counters = report.as_ref().map(|report| report.counters);
+            Some((driver.kind(), counters.unwrap_or_else(|| driver.counters()), report))
+        });
+        // What was left to the holder of the lock, which this was.
+        self.drive(0);
+        found
     }
 
     fn flush_now(&self, until: Instant) {

@@ -279,7 +279,7 @@ fn octets_in(core: &Core) -> u64 {
 pub(super) struct LaneSocket {
     link: LaneLink,
     /// The peer's address in the TCP connection.
-    peer: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
     watcher: Option<Arc<dyn LinkWatcher>>,
     /// Until when the peer may take to end it as well, once this half has ended.
     lingers_until: Option<Instant>,

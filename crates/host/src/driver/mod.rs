@@ -19,6 +19,7 @@
 pub(crate) mod cm_hook;
 mod lane;
 mod phase;
+mod report;
 mod schedule;
 pub(crate) mod shuttle;
 mod tcp;

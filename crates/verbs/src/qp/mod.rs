@@ -361,6 +361,11 @@ impl Qp {
         }
     }
 
+    /// Count of receives posted on the queue pair's own queue.
+    pub fn recvs_posted(&self) -> usize {
+        if self.srq.is_some() { 0 } else { self.rq().len() }
+    }
+
     /// Takes the receive for the next message.
     pub fn take_recv(&self) -> Option<RecvWqe> {
         match &self.srq {

@@ -258,6 +258,11 @@ impl SendQueue {
         self.tail == self.head
     }
 
+    /// Count of requests posted and not complete, and of those that nothing was sent of.
+    pub fn backlog(&self) -> (u32, u32) {
+        (self.head.wrapping_sub(self.tail), self.head.wrapping_sub(self.next))
+    }
+
     /// Holds back requests posted from now on.
     pub fn hold(&mut self) {
         self.held = true;

@@ -1,0 +1,166 @@
+//! The socket by which a process is seen from outside ([`weft_observe`]).
+//!
+//! Whoever connects is sent a report, made for the occasion by the reactor's thread; nothing is
+//! read. A socket that cannot be made is done without.
+//!
+//! Order of calls: [`Publisher::begin`] once, after the reactor has started;
+//! [`Publisher::end`] or [`Publisher::vanish`] when the process ends.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use weft_net::socket;
+use weft_observe::{Counters, DeviceReport, DeviceType, Ended, ProcessReport, REPORTED_MAX, place};
+use weft_os::fds::HighFd;
+use weft_os::options::set_option;
+use weft_os::sys;
+use weft_reactor::{Interest, Pollable, Readiness};
+use weft_sync::Mutex;
+
+use crate::device_kind::DeviceKind;
+use crate::host::Host;
+
+/// Names tried until one is free: processes of other namespaces may have the same id.
+const NAMES_MAX: u32 = 64;
+/// Readers that are answered in one go.
+const READERS_MAX: usize = 8;
+/// Room for a report in a socket's buffer, in bytes, as far as the system grants it.
+const ROOM_BYTES: libc::c_int = 1 << 20;
+
+/// Which device it is, for readers.
+pub(crate) fn device_type(kind: DeviceKind) -> DeviceType {
+    match kind {
+        DeviceKind::Roce => DeviceType::Roce,
+        DeviceKind::Iwarp => DeviceType::Iwarp,
+    }
+}
+
+/// What was done by connections that have ended, over each device.
+#[derive(Default)]
+pub(crate) struct PastWork(Mutex<[Counters; 2]>);
+
+impl PastWork {
+    /// Adds that of one.
+    pub fn add(&self, kind: DeviceKind, counters: &Counters) {
+        self.0.lock()[device_type(kind) as usize].add(counters);
+    }
+
+    fn of(&self, kind: DeviceKind) -> Counters {
+        self.0.lock()[device_type(kind) as usize]
+    }
+}
+
+/// The socket of a host in one process.
+pub(crate) struct Publisher {
+    dir: PathBuf,
+    path: PathBuf,
+}
+
+struct ReportSource {
+    listener: HighFd,
+    host: Weak<Host>,
+}
+
+impl Publisher {
+    /// Makes the socket in `dir` and has the reactor of `host` answer.
+    ///
+    /// # Errors
+    /// The directory is not this user's alone, or no socket can be made there.
+    pub fn begin(host: &Arc<Host>, dir: &Path) -> io::Result<Self> {
+        place::make(dir)?;
+        let (listener, path) = bind(dir)?;
+        listener.set_nonblocking(true)?;
+        let listener = HighFd::new(OwnedFd::from(listener));
+        let source = Arc::new(ReportSource { listener, host: Arc::downgrade(host) });
+        // The reactor keeps it, and its socket, as long as there is a reactor.
+        let called = Arc::clone(&source) as Arc<dyn Pollable>;
+        host.reactor().add(source.listener.as_fd(), Interest::READ, called);
+        Ok(Self { dir: dir.to_owned(), path })
+    }
+
+    /// The process ends without handlers, where nothing can be allocated: it is seen no more, and
+    /// what it did is not counted.
+    pub fn vanish(&self) {
+        // It may be gone already.
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// The process ends: what it did is added to what ended processes did.
+    pub fn end(&self, host: &Host) {
+        if fs::remove_file(&self.path).is_err() {
+            return;
+        }
+        let devices: Vec<DeviceReport> = report(host).devices;
+        if devices.iter().any(|device| device.counters != Counters::default()) {
+            // Without the file its counters are lost, and nothing else.
+            let _ = Ended::add(&self.dir, &devices);
+        }
+    }
+}
+
+fn bind(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    let mut result = Err(io::ErrorKind::AddrInUse.into());
+    for number in 0..NAMES_MAX {
+        let path = place::socket_path(dir, process::id(), number);
+        result = UnixListener::bind(&path).map(|listener| (listener, path));
+        match &result {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            _ => break,
+        }
+    }
+    result
+}
+
+impl Pollable for ReportSource {
+    fn ready(&self, _: Readiness) {
+        let Some(host) = self.host.upgrade() else { return };
+        for _ in 0..READERS_MAX {
+            let Ok(reader) = socket::accept(self.listener.as_fd()) else { break };
+            set_option(reader.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, ROOM_BYTES);
+            let text = report(&host).to_text();
+            // Nobody is waited for: who reads sees by the last line that something is missing.
+            let _ = UnixStream::from(reader).write_all(text.as_bytes());
+        }
+    }
+
+    fn timeout(&self, _: Instant) {}
+}
+
+/// What there is to see of `host` in this process.
+fn report(host: &Host) -> ProcessReport {
+    let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let kinds = [DeviceKind::Roce, DeviceKind::Iwarp];
+    let Some(local) = host.running() else { return ProcessReport::default() };
+    let mut report = ProcessReport {
+        pid: process::id(),
+        name: name.trim_end().to_owned(),
+        at_ns: sys::monotonic_ns(),
+        cpu_ns: sys::cpu_ns(),
+        ..ProcessReport::default()
+    };
+    let mut sums = kinds.map(|kind| local.past_work.of(kind));
+    local.connections.each(|connection| {
+        let told = report.connections.len() < REPORTED_MAX;
+        let Some((kind, counters, conn)) = connection.report(told) else { return };
+        sums[device_type(kind) as usize].add(&counters);
+        match conn {
+            Some(conn) => report.connections.push(conn),
+            None => report.left_out += 1,
+        }
+    });
+    report.devices = kinds
+        .into_iter()
+        .zip(sums)
+        .map(|(kind, counters)| {
+            let name = host.devices().name(kind).to_owned();
+            DeviceReport { kind: device_type(kind), name, counters }
+        })
+        .collect();
+    report
+}
