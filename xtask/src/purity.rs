@@ -26,7 +26,10 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
             "src/thread.rs",
         ],
     ),
-    ("net", &["src/tcp.rs", "src/tcp_info.rs", "src/udp.rs", "src/udp/", "src/socket.rs", "src/lane/"]),
+    (
+        "net",
+        &["src/tcp.rs", "src/tcp_info.rs", "src/udp.rs", "src/udp/", "src/socket.rs", "src/lane/"],
+    ),
     ("memory", &["src/"]),
     ("verbs-abi", &["src/"]),
     ("preload", &["src/", "tests/"]),

@@ -98,6 +98,12 @@ pub enum WeftCommand {
         #[arg(value_hint = ValueHint::DirPath)]
         dir: PathBuf,
     },
+    /// List the connections of every process, once
+    Ss(crate::observe::SsOptions),
+    /// Show the connections of every process, each second, and what limits them
+    Top(crate::observe::TopOptions),
+    /// Write the counters of devices and connections as OpenMetrics text, or serve them
+    Metrics(crate::observe::MetricsOptions),
     /// Print the completions of a shell
     Completions {
         /// The shell

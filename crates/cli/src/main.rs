@@ -19,6 +19,7 @@ mod far_end;
 mod info;
 mod key;
 mod library;
+mod observe;
 mod perf;
 mod preload;
 mod program;
@@ -81,6 +82,9 @@ fn weft(line: Vec<OsString>) -> u8 {
         WeftCommand::Cdi { command: CdiCommand::Generate(cdi) } => status_of(cdi::generate(&cdi)),
         WeftCommand::Sim(sim) => status_of(weft_sim::command::main(&sim)),
         WeftCommand::Man { dir } => status_of(write_pages(&dir)),
+        WeftCommand::Ss(options) => status_of(observe::ss::main(&options)),
+        WeftCommand::Top(options) => status_of(observe::top::main(&options)),
+        WeftCommand::Metrics(options) => status_of(observe::metrics::main(&options)),
         WeftCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut visible(), "weft", &mut std::io::stdout());
             0

@@ -24,8 +24,8 @@ pub(crate) trait DrivenConnection: Send + Sync {
     /// The process ends: nobody is told of what becomes of it any more.
     fn hush(&self);
     /// What it is like, for who watches: its device, what was done over it, and all else if that is
-    /// `told`. Nothing if it has ended, or cannot be looked at now.
-    fn report(&self, told: bool) -> Option<(DeviceKind, Counters, Option<ConnReport>)>;
+    /// `told`. Nothing if it has ended. With a limit it waits no longer for who works on it.
+    fn report(&self, told: bool, until: Option<Instant>) -> Option<(DeviceKind, Counters, Option<ConnReport>)>;
 }
 
 /// The connections of one reactor.

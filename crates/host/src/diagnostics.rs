@@ -66,7 +66,11 @@ impl ToldState {
         if from != to {
             *told = to;
             let number = qp.num();
-            log::debug!("{device} queue pair {number:#x}: {} -> {}", state_name(from), state_name(to));
+            log::debug!(
+                "{device} queue pair {number:#x}: {} -> {}",
+                state_name(from),
+                state_name(to)
+            );
         }
     }
 }

@@ -1,0 +1,201 @@
+//! As much of HTTP/1.1 (RFC 9112) as who collects metrics needs: `GET`, one answer, the end.
+//!
+//! Invariant: a client costs a thread for [`PATIENCE`] at most, there are [`CLIENTS_MAX`] of them
+//! at a time, and what it sends is not kept beyond [`REQUEST_MAX`].
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+/// How long a client has for its request.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Clients at a time; others are turned away.
+const CLIENTS_MAX: usize = 8;
+/// Length of a request in bytes, at most.
+const REQUEST_MAX: usize = 8 << 10;
+
+/// Where to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAt {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A loopback address.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for ListenAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(Self::Unix(path.into()));
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(at) if at.ip().is_loopback() => Ok(Self::Tcp(at)),
+            Ok(at) => Err(format!(
+                "{} is not a loopback address, and nothing here asks who reads; \
+                 a proxy that does can read from 127.0.0.1",
+                at.ip()
+            )),
+            Err(_) => Err("neither unix:PATH nor an address such as 127.0.0.1:9464".to_owned()),
+        }
+    }
+}
+
+/// A client's end, over TCP or a Unix socket.
+trait Client: Read + Write + Send {
+    fn limit(&self, time: Duration) -> io::Result<()>;
+}
+
+macro_rules! clients {
+    ($($stream:ty),*) => {
+        $(impl Client for $stream {
+            fn limit(&self, time: Duration) -> io::Result<()> {
+                self.set_read_timeout(Some(time))?;
+                self.set_write_timeout(Some(time))
+            }
+        })*
+    };
+}
+
+clients!(std::net::TcpStream, std::os::unix::net::UnixStream);
+
+/// Serves what `content` gives.
+///
+/// # Errors
+/// The address cannot be served.
+pub fn serve(at: &ListenAt, content: impl Fn() -> String + Send + Sync + 'static) -> Result<()> {
+    let content = Arc::new(content);
+    let slots = Arc::new(());
+    let accept = listener(at)?;
+    loop {
+        let client = match accept() {
+            Ok(client) => client,
+            Err(_) => {
+                // Out of descriptors, perhaps: one becomes free, or the client tries again.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        if Arc::strong_count(&slots) > CLIENTS_MAX {
+            continue;
+        }
+        let (content, slot) = (Arc::clone(&content), Arc::clone(&slots));
+        let serve = move || {
+            let _slot = slot;
+            answer(client, &*content)
+        };
+        // A client that goes in the middle has its reasons; without a thread it is turned away.
+        let _ = std::thread::Builder::new().spawn(serve);
+    }
+}
+
+type Accept = Box<dyn Fn() -> io::Result<Box<dyn Client>>>;
+
+fn listener(at: &ListenAt) -> Result<Accept> {
+    Ok(match at {
+        ListenAt::Tcp(at) => {
+            let listener = TcpListener::bind(at).with_context(|| format!("listening at {at}"))?;
+            eprintln!("weft: metrics at http://{}/metrics", listener.local_addr()?);
+            Box::new(move || Ok(Box::new(listener.accept()?.0)))
+        }
+        ListenAt::Unix(path) => {
+            let left = std::fs::symlink_metadata(path).is_ok_and(|at| at.file_type().is_socket());
+            if left && std::os::unix::net::UnixStream::connect(path).is_err() {
+                // Nobody listens there any more.
+                std::fs::remove_file(path)?;
+            }
+            let shown = path.display();
+            let listener =
+                UnixListener::bind(path).with_context(|| format!("listening at {shown}"))?;
+            eprintln!("weft: metrics at unix:{shown}");
+            Box::new(move || Ok(Box::new(listener.accept()?.0)))
+        }
+    })
+}
+
+fn answer(mut client: Box<dyn Client>, content: &dyn Fn() -> String) -> io::Result<()> {
+    let (status, kind, body) = match request(&mut *client)?.as_deref() {
+        Some("/" | "/metrics") => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ("200 OK", kind, content())
+        }
+        Some(_) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
+        None => ("400 Bad Request", "text/plain", "GET /metrics\n".to_owned()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    client.limit(PATIENCE)?;
+    client.write_all(head.as_bytes())?;
+    client.write_all(body.as_bytes())
+}
+
+/// The path of a `GET`; `None` if the request is another one.
+fn request(client: &mut dyn Client) -> io::Result<Option<String>> {
+    let until = Instant::now() + PATIENCE;
+    let (mut bytes, mut room) = (Vec::new(), [0; 1024]);
+    while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || bytes.len() > REQUEST_MAX {
+            return Ok(None);
+        }
+        client.limit(left)?;
+        match client.read(&mut room)? {
+            0 => return Ok(None),
+            len => bytes.extend_from_slice(&room[..len]),
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let mut words = text.lines().next().unwrap_or_default().split(' ');
+    let is_get = words.next() == Some("GET");
+    let path = words.next().and_then(|path| path.split('?').next()).map(str::to_owned);
+    Ok(path.filter(|_| is_get))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn answered(request: &[u8]) -> String {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let server = std::thread::spawn(move || answer(Box::new(theirs), &|| "x 1\n".into()));
+        ours.write_all(request).unwrap();
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut text = String::new();
+        ours.read_to_string(&mut text).unwrap();
+        server.join().unwrap().unwrap();
+        text
+    }
+
+    #[test]
+    fn metrics_are_at_their_path_and_nothing_else_is() {
+        let well = answered(b"GET /metrics?x HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(
+            well.starts_with("HTTP/1.1 200 OK\r\n") && well.ends_with("\r\n\r\nx 1\n"),
+            "{well}"
+        );
+        assert!(answered(b"GET /etc HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        for bad in [&b"PUT / HTTP/1.1\r\n\r\n"[..], b"", b"\xff\xff\r\n\r\n"] {
+            assert!(answered(bad).starts_with("HTTP/1.1 400"));
+        }
+    }
+
+    #[test]
+    fn only_this_host_is_served() {
+        assert!("0.0.0.0:9464".parse::<ListenAt>().is_err());
+        assert!("[::1]:9464".parse::<ListenAt>().is_ok());
+        assert_eq!("unix:/x".parse(), Ok(ListenAt::Unix("/x".into())));
+        assert!("unix:".parse::<ListenAt>().is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! `weft metrics`: counters and gauges as OpenMetrics text (version 1.0.0).
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use anyhow::Result;
+use weft_observe::{Counters, DeviceType};
+
+use super::sample::Sample;
+use super::{MetricsOptions, directory, http};
+
+/// Prints them, or serves them until this process is ended.
+///
+/// # Errors
+/// Nobody reads them, or the address cannot be served.
+pub fn main(options: &MetricsOptions) -> Result<()> {
+    let metrics = || text(&Sample::take(&directory()));
+    match &options.listen {
+        Some(at) => http::serve(at, metrics),
+        None => Ok(io::stdout().write_all(metrics().as_bytes())?),
+    }
+}
+
+/// What each counter counts.
+const HELP: [(&str, &str); 15] = [
+    ("connections", "Ends of connections that were made"),
+    ("operations", "Requests that completed without an error"),
+    ("bytes_out", "Bytes of payload sent"),
+    ("bytes_in", "Bytes of payload placed"),
+    ("segments_out", "DDP segments sent"),
+    ("segments_in", "DDP segments received"),
+    ("packets_out", "Packets sent"),
+    ("packets_in", "Packets received"),
+    ("resent", "Segments sent again"),
+    ("lost", "Packets declared lost"),
+    ("spurious", "Packets declared lost that arrived after all"),
+    ("duplicates", "Segments received twice"),
+    ("timeouts", "Probe timeouts"),
+    ("peer_drops", "Packets dropped by the host of the peer"),
+    ("foreign", "Datagrams that were not authentic"),
+];
+
+fn text(sample: &Sample) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "# TYPE weft_processes gauge\n# HELP weft_processes Processes seen.");
+    let _ = writeln!(text, "weft_processes {}", sample.seen.len());
+    let devices = [DeviceType::Roce, DeviceType::Iwarp].map(|kind| device(sample, kind));
+    for (name, help) in HELP {
+        let _ = writeln!(text, "# TYPE weft_{name} counter\n# HELP weft_{name} {help}.");
+        for (device, counters) in &devices {
+            let value = counters.named().find(|(known, _)| *known == name);
+            let value = value.map_or(0, |(_, value)| value);
+            let _ = writeln!(text, "weft_{name}_total{{device=\"{}\"}} {value}", label(device));
+        }
+    }
+    connections(&mut text, sample);
+    text + "# EOF\n"
+}
+
+/// The name of a device, and what was done over it by all processes.
+fn device(sample: &Sample, kind: DeviceType) -> (String, Counters) {
+    let mut counters = *sample.ended.of(kind);
+    let mut name = None;
+    let reports = sample.reports().flat_map(|process| &process.devices);
+    for device in reports.filter(|device| device.kind == kind) {
+        counters.add(&device.counters);
+        name = Some(device.name.clone());
+    }
+    let usual = match kind {
+        DeviceType::Roce => "weft0",
+        DeviceType::Iwarp => "weft_iw0",
+    };
+    (name.unwrap_or_else(|| usual.to_owned()), counters)
+}
+
+fn connections(text: &mut String, sample: &Sample) {
+    type Value = fn(&weft_observe::ConnReport) -> f64;
+    let families: [(&str, &str, Value); 7] = [
+        ("rtt_seconds", "Smoothed round trip", |conn| conn.gauges.rtt_ns as f64 / 1e9),
+        ("window_bytes", "What may be in flight", |conn| conn.gauges.window_bytes as f64),
+        ("in_flight_bytes", "What is in flight", |conn| conn.gauges.in_flight_bytes as f64),
+        ("sends", "Requests posted and not complete", |conn| conn.gauges.sends as f64),
+        ("recvs", "Receives posted", |conn| conn.gauges.recvs as f64),
+        ("sent_bytes", "Bytes of payload sent", |conn| conn.counters.bytes_out as f64),
+        ("received_bytes", "Bytes of payload placed", |conn| conn.counters.bytes_in as f64),
+    ];
+    for (name, help, value) in families {
+        let _ = writeln!(
+            text,
+            "# TYPE weft_connection_{name} gauge\n# HELP weft_connection_{name} {help}."
+        );
+        for process in sample.reports() {
+            for conn in &process.connections {
+                let _ = writeln!(
+                    text,
+                    "weft_connection_{name}{{pid=\"{}\",process=\"{}\",device=\"{}\",qpn=\"{}\",\
+                     peer=\"{}\",limit=\"{}\"}} {}",
+                    process.pid,
+                    label(&process.name),
+                    label(&conn.device),
+                    conn.qpn,
+                    label(&conn.peer),
+                    conn.limit,
+                    value(conn)
+                );
+            }
+        }
+    }
+}
+
+/// A value between quotes.
+fn label(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use weft_observe::{Answered, ConnReport, DeviceReport, Ended, ProcessReport, Seen};
+
+    #[test]
+    fn counters_have_all_names_and_labels_are_quoted() {
+        let named: Vec<&str> = Counters::default().named().map(|(name, _)| name).collect();
+        assert_eq!(named, HELP.map(|(name, _)| name));
+        let counters = Counters { bytes_out: 7, ..Counters::default() };
+        let report = ProcessReport {
+            pid: 5,
+            name: "a\"b\\".into(),
+            devices: vec![DeviceReport { name: "mine".into(), counters, ..Default::default() }],
+            connections: vec![ConnReport { qpn: 3, ..ConnReport::default() }],
+            ..ProcessReport::default()
+        };
+        let seen = vec![Seen { pid: 5, answer: Answered::Report(Box::new(report)) }];
+        let text = text(&Sample { at: Instant::now(), seen, ended: Ended::default() });
+        assert!(text.contains("weft_bytes_out_total{device=\"mine\"} 7\n"), "{text}");
+        assert!(text.contains("weft_bytes_out_total{device=\"weft_iw0\"} 0\n"), "{text}");
+        assert!(text.contains("process=\"a\\\"b\\\\\",device"), "{text}");
+        assert!(text.ends_with("\n# EOF\n"));
+    }
+}
