@@ -55,6 +55,11 @@ pub enum FaultKind {
     QpError(Status),
     /// A message finds no receive posted, this often in a row.
     Rnr(u32),
+    /// A request never completes, and none behind it.
+    Hang,
+    /// The port is down for so long, in nanoseconds, from the time given: counted from when the
+    /// device is opened.
+    PortDown(u64),
     /// A completion queue loses a completion, and fails.
     CqOverflow,
     /// The peer is not heard of again.
@@ -203,6 +208,8 @@ impl fmt::Display for PlannedFault {
                 settings.push(times.to_string());
                 "rnr".to_owned()
             }
+            (FaultKind::Hang, _) => "hang".to_owned(),
+            (FaultKind::PortDown(ns), _) => format!("port-down={}", show_time_exactly(ns)),
             (FaultKind::CqOverflow, _) => "cq-overflow".to_owned(),
             (FaultKind::PeerGone, _) => "peer-gone".to_owned(),
             (FaultKind::Call(call), _) => format!("fail={}", call.verb.name()),

@@ -36,13 +36,15 @@ pub enum FaultPlanError {
 }
 
 /// Every fault: its name, how it is written, and the settings it takes.
-const FORMS: [(&str, &str, &[&str]); 9] = [
+const FORMS: [(&str, &str, &[&str]); 11] = [
     (
         "qp-error",
         "qp-error[=SHARE][:after=N|at=TIME][,status=STATUS][,only=N]",
         &["after", "at", "status", "only"],
     ),
     ("rnr", "rnr:TIMES[,after=N][,only=N]", &["times", "after", "only"]),
+    ("hang", "hang[:after=N][,only=N]", &["after", "only"]),
+    ("port-down", "port-down=TIME[:at=TIME]", &["at"]),
     ("cq-overflow", "cq-overflow[:after=N][,only=N]", &["after", "only"]),
     ("peer-gone", "peer-gone[:after=N|at=TIME][,only=N]", &["after", "at", "only"]),
     ("fail", "fail=VERB[:errno=ERRNO][,after=N][,times=N]", &["errno", "after", "times"]),
@@ -53,6 +55,8 @@ const FORMS: [(&str, &str, &[&str]); 9] = [
 ];
 /// The setting that a number alone is the value of.
 const UNNAMED: &str = "times";
+/// What stands where there must be a time.
+const TIME: &str = "a time such as 5ms, at most an hour";
 const FAULTS_MAX: usize = 64;
 const TIMES_MAX: u64 = 1 << 20;
 const ENOMEM: i32 = 12;
@@ -161,25 +165,25 @@ impl<'a> FaultWords<'a> {
     }
 
     fn kind(&self) -> Result<FaultKind, FaultPlanError> {
-        let takes_value = ["qp-error", "fail", "drop", "corrupt", "delay"].contains(&self.name);
+        let takes_value =
+            ["qp-error", "port-down", "fail", "drop", "corrupt", "delay"].contains(&self.name);
         if self.value.is_some() && !takes_value {
             return Err(self.error("there is nothing to set by `=`"));
         }
         Ok(match self.name {
             "qp-error" => FaultKind::QpError(self.status()?),
             "rnr" => FaultKind::Rnr(self.rnr_times()?),
+            "hang" => FaultKind::Hang,
+            "port-down" => FaultKind::PortDown(self.read_value(TIME, word::time_ns)?),
             "cq-overflow" => FaultKind::CqOverflow,
             "peer-gone" => FaultKind::PeerGone,
             "fail" => FaultKind::Call(self.call()?),
             "drop" => FaultKind::Drop(self.share()?, self.way()?),
             "corrupt" => FaultKind::Corrupt(self.share()?),
-            _ => {
-                let wanted = "a time such as 5ms, at most an hour";
-                FaultKind::Delay {
-                    delay_ns: self.read_value(wanted, word::time_ns)?,
-                    jitter_ns: self.read_setting("jitter", wanted, word::time_ns)?.unwrap_or(0),
-                }
-            }
+            _ => FaultKind::Delay {
+                delay_ns: self.read_value(TIME, word::time_ns)?,
+                jitter_ns: self.read_setting("jitter", TIME, word::time_ns)?.unwrap_or(0),
+            },
         })
     }
 
@@ -192,6 +196,7 @@ impl<'a> FaultWords<'a> {
             _ => None,
         };
         match (after, at, chance) {
+            (None, None, None) if self.name == "port-down" => Ok(When::AtNs(0)),
             (after, None, None) => Ok(When::After(after.unwrap_or(0))),
             (None, Some(ns), None) => Ok(When::AtNs(ns)),
             (None, None, Some(share)) => Ok(When::Chance(share)),
@@ -259,6 +264,13 @@ mod tests {
         assert_eq!(fault.only, Some(2));
         assert_eq!(one("rnr:3").kind, FaultKind::Rnr(3));
         assert_eq!(one("rnr:times=3,after=9").when, When::After(9));
+        assert_eq!((one("hang:after=3").kind, one("hang").when), (FaultKind::Hang, When::After(0)));
+        let outage = one("port-down=2s:at=1s");
+        assert_eq!(outage.kind, FaultKind::PortDown(2_000_000_000));
+        assert_eq!(
+            (outage.when, one("port-down=1s").when),
+            (When::AtNs(1_000_000_000), When::AtNs(0))
+        );
         assert_eq!(one("cq-overflow").when, When::After(0));
         assert_eq!(one("peer-gone:at=2s").when, When::AtNs(2_000_000_000));
         assert_eq!(one("drop=1%").kind, FaultKind::Drop(Share::new(0.01), FaultDirection::Both));
@@ -286,6 +298,7 @@ mod tests {
             "qp-error:after=1000,status=retry-exc",
             "qp-error=0.1%:status=rem-access,only=2",
             "rnr:3,after=9; cq-overflow; peer-gone:at=2s; seed=1",
+            "hang:after=7,only=2; port-down=2s:at=1s",
             "fail=post_send:after=3,errno=ENOMEM,times=1",
             "drop=1%:way=out; corrupt=0.5%; delay=5ms:jitter=1us; cq-overflow:after=7,only=1",
         ] {
@@ -301,6 +314,8 @@ mod tests {
         assert!(refusal("drop").contains("behind `drop=` there must be a share such as 1%"));
         assert!(refusal("drop=1").contains("it is written drop=SHARE[:way=in|out]"));
         assert!(refusal("drop=1%:after=3").contains("`after=3` is not a setting of it"));
+        assert!(refusal("port-down").contains("behind `port-down=` there must be a time"));
+        assert!(refusal("port-down=1s:only=1").contains("not a setting of it"));
         assert!(refusal("rnr").contains("how often is missing"));
         assert!(refusal("rnr:0").contains("`times` is a number from 1 to 1000, and not `0`"));
         assert!(refusal("rnr:1,2").contains("said twice"));

@@ -14,6 +14,9 @@ use crate::device_kind::DeviceKind;
 /// How long a closed connection waits for the peer to close as well.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
+/// The device of a connection, what was done over it, and the rest if that was wanted.
+pub(crate) type WatchedConn = (DeviceKind, Counters, Option<ConnReport>);
+
 /// A connection, as those see it who have no part in it.
 pub(crate) trait DrivenConnection: Send + Sync {
     /// An application thread found a completion queue empty that is not this one's: it does the
@@ -25,7 +28,7 @@ pub(crate) trait DrivenConnection: Send + Sync {
     fn hush(&self);
     /// What it is like, for who watches: its device, what was done over it, and all else if that is
     /// `told`. Nothing if it has ended. With a limit it waits no longer for who works on it.
-    fn report(&self, told: bool, until: Option<Instant>) -> Option<(DeviceKind, Counters, Option<ConnReport>)>;
+    fn report(&self, told: bool, until: Option<Instant>) -> Option<WatchedConn>;
 }
 
 /// The connections of one reactor.

@@ -14,6 +14,7 @@ use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
 use crate::cq::HostCq;
 use crate::device_kind::DeviceKind;
+use crate::faults::PortWatch;
 use crate::host::Host;
 use crate::qp::{HostQp, HostQpInit};
 use crate::srq::{HostSrq, SrqInit};
@@ -25,6 +26,8 @@ pub struct Context {
     personality: DeviceKind,
     device: Arc<RdmaDevice>,
     events: Arc<AsyncQueue>,
+    /// Its timers, if the port is to go down.
+    _port_watch: Option<Arc<PortWatch>>,
 }
 
 impl Context {
@@ -43,7 +46,11 @@ impl Context {
             tally.note_context(personality);
         }
         let (host, device) = (Arc::clone(host), Arc::clone(host.adapter(personality)));
-        Ok(Arc::new(Self { host, personality, device, events: AsyncQueue::new(wake) }))
+        let events = AsyncQueue::new(wake);
+        let port_watch = host
+            .faults()
+            .and_then(|faults| PortWatch::begin(faults.outages(), host.reactor(), &events));
+        Ok(Arc::new(Self { host, personality, device, events, _port_watch: port_watch }))
     }
 
     /// What the device looks like.

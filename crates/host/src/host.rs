@@ -288,6 +288,11 @@ impl Host {
         self.known_paths.as_ref()
     }
 
+    /// Whether its port is down on purpose.
+    pub fn is_port_down(&self) -> bool {
+        self.faults().is_some_and(Faults::is_port_down)
+    }
+
     /// What is to go wrong.
     pub(crate) fn faults(&self) -> Option<&Faults> {
         self.faults.as_ref()

@@ -7,19 +7,21 @@
 //! [`Publisher::end`] or [`Publisher::vanish`] when the process ends.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft_net::socket;
-use weft_observe::{Counters, DeviceReport, DeviceType, Ended, ProcessReport, REPORTED_MAX, place};
+use weft_observe::{
+    Counters, DeviceReport, DeviceType, PastSums, ProcessReport, REPORTED_MAX, place,
+};
 use weft_os::fds::HighFd;
 use weft_os::options::set_option;
-use weft_os::sys;
+use weft_os::{clock, sys};
 use weft_reactor::{Interest, Pollable, Readiness};
 use weft_sync::Mutex;
 
@@ -32,6 +34,9 @@ const NAMES_MAX: u32 = 64;
 const READERS_MAX: usize = 8;
 /// Room for a report in a socket's buffer, in bytes, as far as the system grants it.
 const ROOM_BYTES: libc::c_int = 1 << 20;
+
+/// A process that ends waits no longer than this for threads that work on its connections.
+const LAST_LOOK: Duration = Duration::from_millis(10);
 
 /// Which device it is, for readers.
 pub(crate) fn device_type(kind: DeviceKind) -> DeviceType {
@@ -96,10 +101,10 @@ impl Publisher {
         if fs::remove_file(&self.path).is_err() {
             return;
         }
-        let devices: Vec<DeviceReport> = report(host).devices;
+        let devices: Vec<DeviceReport> = report(host, Some(clock::now() + LAST_LOOK)).devices;
         if devices.iter().any(|device| device.counters != Counters::default()) {
             // Without the file its counters are lost, and nothing else.
-            let _ = Ended::add(&self.dir, &devices);
+            let _ = PastSums::add(&self.dir, &devices);
         }
     }
 }
@@ -123,17 +128,27 @@ impl Pollable for ReportSource {
         for _ in 0..READERS_MAX {
             let Ok(reader) = socket::accept(self.listener.as_fd()) else { break };
             set_option(reader.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, ROOM_BYTES);
-            let text = report(&host).to_text();
-            // Nobody is waited for: who reads sees by the last line that something is missing.
-            let _ = UnixStream::from(reader).write_all(text.as_bytes());
+            let text = report(&host, None).to_text();
+            answer(reader.as_fd(), text.as_bytes());
         }
     }
 
     fn timeout(&self, _: Instant) {}
 }
 
-/// What there is to see of `host` in this process.
-fn report(host: &Host) -> ProcessReport {
+/// Sends as much as there is room for. Nobody is waited for: who reads sees by the last line that
+/// something is missing.
+fn answer(reader: BorrowedFd<'_>, mut left: &[u8]) {
+    while !left.is_empty() {
+        match socket::send_quietly(reader, left) {
+            Ok(sent) if sent > 0 => left = left.get(sent..).unwrap_or_default(),
+            _ => break,
+        }
+    }
+}
+
+/// What there is to see of `host` in this process; with a limit, of what can be had until then.
+fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
     let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let kinds = [DeviceKind::Roce, DeviceKind::Iwarp];
     let Some(local) = host.running() else { return ProcessReport::default() };
@@ -147,7 +162,7 @@ fn report(host: &Host) -> ProcessReport {
     let mut sums = kinds.map(|kind| local.past_work.of(kind));
     local.connections.each(|connection| {
         let told = report.connections.len() < REPORTED_MAX;
-        let Some((kind, counters, conn)) = connection.report(told) else { return };
+        let Some((kind, counters, conn)) = connection.report(told, until) else { return };
         sums[device_type(kind) as usize].add(&counters);
         match conn {
             Some(conn) => report.connections.push(conn),

@@ -53,14 +53,17 @@ struct Planned {
 impl Planned {
     fn new((fault, dice): (&PlannedFault, Dice)) -> Option<Self> {
         let PlannedFault { kind, when, .. } = *fault;
-        let own = matches!(kind, FaultKind::QpError(_) | FaultKind::Rnr(_) | FaultKind::PeerGone);
+        let own = matches!(
+            kind,
+            FaultKind::QpError(_) | FaultKind::Rnr(_) | FaultKind::Hang | FaultKind::PeerGone
+        );
         own.then_some(Self { kind, when, dice, posted: 0, spent: false, timed: false })
     }
 
     /// Whether the request that is posted next is the one; not asked twice about one request.
     fn hits(&mut self, op: &SendOp) -> bool {
         let counts = match self.kind {
-            FaultKind::QpError(_) => true,
+            FaultKind::QpError(_) | FaultKind::Hang => true,
             FaultKind::Rnr(_) => needs_receive(op),
             _ => false,
         };
@@ -179,6 +182,7 @@ impl InjectorState {
                 fail(qp, driver, status_of(status));
                 return None;
             }
+            // Nothing ends it but the application, or the connection.
             _ => return None,
         };
         if self.waits_until.is_some_and(|until| now < until) {
@@ -259,6 +263,7 @@ mod tests {
         let write = SendOp::Write { to: 0, stag: 0 };
         assert_eq!(hit_at("qp-error:after=1000", write), Some(1000));
         assert_eq!(hit_at("qp-error", SendOp::Send), Some(0));
+        assert_eq!(hit_at("hang:after=5", write), Some(5));
         assert_eq!(hit_at("rnr:3", write), None);
         assert_eq!(hit_at("rnr:3,after=7", SendOp::Send), Some(7));
         assert_eq!(hit_at("qp-error:at=1s", SendOp::Send), None);

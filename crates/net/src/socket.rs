@@ -126,6 +126,13 @@ pub fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
     Ok(fds::high(stream))
 }
 
+/// Sends what a socket takes of `bytes` without waiting, and without the signal that a peer which
+/// has gone would cause; how much that was.
+pub fn send_quietly(fd: BorrowedFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+    Ok(rustix::net::send(fd, bytes, flags)?)
+}
+
 /// What every connection has, as far as the system lets it: no delay for small frames, and probes
 /// that find a dead peer.
 pub fn prepare_stream(stream: &TcpStream) {

@@ -20,9 +20,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// The sums of ended processes, by device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended([Counters; 2]);
+pub struct PastSums([Counters; 2]);
 
-impl Ended {
+impl PastSums {
     /// What ended processes did over the device of this kind.
     pub fn of(&self, kind: DeviceType) -> &Counters {
         &self.0[kind as usize]
@@ -81,11 +81,11 @@ fn lock(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-fn content(mut file: File) -> io::Result<Ended> {
+fn content(mut file: File) -> io::Result<PastSums> {
     let mut text = String::new();
     file.rewind()?;
     file.take(LENGTH_MAX).read_to_string(&mut text)?;
-    let mut ended = Ended::default();
+    let mut ended = PastSums::default();
     let report = ProcessReport::parse(&text).unwrap_or_default();
     for device in report.devices {
         ended.0[device.kind as usize].add(&device.counters);
@@ -103,14 +103,14 @@ mod tests {
         crate::place::make(&dir).unwrap();
         let counters = Counters { bytes_out: 7, ..Counters::default() };
         let device = DeviceReport { kind: DeviceType::Iwarp, name: "x".into(), counters };
-        assert_eq!(Ended::read(&dir), Ended::default());
-        Ended::add(&dir, std::slice::from_ref(&device)).unwrap();
-        Ended::add(&dir, std::slice::from_ref(&device)).unwrap();
-        assert_eq!(Ended::read(&dir).of(DeviceType::Iwarp).bytes_out, 14);
+        assert_eq!(PastSums::read(&dir), PastSums::default());
+        PastSums::add(&dir, std::slice::from_ref(&device)).unwrap();
+        PastSums::add(&dir, std::slice::from_ref(&device)).unwrap();
+        assert_eq!(PastSums::read(&dir).of(DeviceType::Iwarp).bytes_out, 14);
         std::fs::write(dir.join(NAME), [0xff; 100_000]).unwrap();
-        assert_eq!(Ended::read(&dir), Ended::default());
-        Ended::add(&dir, &[device]).unwrap();
-        assert_eq!(Ended::read(&dir).of(DeviceType::Iwarp).bytes_out, 7);
+        assert_eq!(PastSums::read(&dir), PastSums::default());
+        PastSums::add(&dir, &[device]).unwrap();
+        assert_eq!(PastSums::read(&dir).of(DeviceType::Iwarp).bytes_out, 7);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

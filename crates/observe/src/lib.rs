@@ -5,7 +5,7 @@
 //! connects is sent a [`ProcessReport`], made for the occasion, and the end of the stream; nothing
 //! is read from it. So a process that nobody watches does no work for it, and one that is stopped
 //! or gone is seen to be so. What ended processes did is added to a file beside the sockets
-//! ([`Ended`]).
+//! ([`PastSums`]).
 //!
 //! Invariant: a reader trusts nothing: not the directory, which must be its user's alone, nor the
 //! length, the content or the coming of a report.
@@ -25,8 +25,8 @@ mod reader;
 mod report;
 mod text;
 
-pub use ended::Ended;
-pub use reader::{Answered, ReadLimits, Seen, read_all};
+pub use ended::PastSums;
+pub use reader::{ReadLimits, ReaderAnswer, SeenProcess, read_all};
 pub use report::{
-    ConnReport, Counters, DeviceReport, DeviceType, Gauges, Limit, ProcessReport, REPORTED_MAX,
+    ConnLimit, ConnReport, Counters, DeviceReport, DeviceType, Gauges, ProcessReport, REPORTED_MAX,
 };

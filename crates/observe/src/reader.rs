@@ -25,16 +25,16 @@ pub struct ReadLimits {
 
 /// What one process says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenProcess {
     /// Its id, as it or the name of its socket says.
     pub pid: u32,
     /// What it has answered.
-    pub answer: Answered,
+    pub answer: ReaderAnswer,
 }
 
 /// What has come of asking a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum ReaderAnswer {
     /// Its report.
     Report(Box<ProcessReport>),
     /// Nothing in time: it is stopped, or has no time.
@@ -44,25 +44,25 @@ pub enum Answered {
 }
 
 /// Asks every process that has a socket in `dir`. Sockets of processes that are gone are removed.
-pub fn read_all(dir: &Path, limits: ReadLimits) -> Vec<Seen> {
+pub fn read_all(dir: &Path, limits: ReadLimits) -> Vec<SeenProcess> {
     let until = Instant::now() + limits.all;
     let mut seen = Vec::new();
     for path in place::sockets(dir) {
         let deadline = until.min(Instant::now() + limits.each);
         let Some(pid) = place::pid_of(&path) else { continue };
         let answer = match ask(&path, deadline) {
-            Ok(Some(report)) => Answered::Report(Box::new(report)),
-            Ok(None) => Answered::Nonsense,
+            Ok(Some(report)) => ReaderAnswer::Report(Box::new(report)),
+            Ok(None) => ReaderAnswer::Nonsense,
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 // Nobody listens there any more. It may be gone already.
                 let _ = fs::remove_file(&path);
                 continue;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(_) => Answered::Silent,
+            Err(_) => ReaderAnswer::Silent,
         };
-        let pid = if let Answered::Report(report) = &answer { report.pid } else { pid };
-        seen.push(Seen { pid, answer });
+        let pid = if let ReaderAnswer::Report(report) = &answer { report.pid } else { pid };
+        seen.push(SeenProcess { pid, answer });
     }
     seen
 }
@@ -140,10 +140,10 @@ mod tests {
         ];
         let seen = read_all(&dir, SOON);
         let expected = [
-            Seen { pid: 1, answer: Answered::Report(Box::new(well)) },
-            Seen { pid: 2, answer: Answered::Silent },
-            Seen { pid: 4, answer: Answered::Nonsense },
-            Seen { pid: 5, answer: Answered::Nonsense },
+            SeenProcess { pid: 1, answer: ReaderAnswer::Report(Box::new(well)) },
+            SeenProcess { pid: 2, answer: ReaderAnswer::Silent },
+            SeenProcess { pid: 4, answer: ReaderAnswer::Nonsense },
+            SeenProcess { pid: 5, answer: ReaderAnswer::Nonsense },
         ];
         assert_eq!(seen, expected);
         assert!(!place::socket_path(&dir, 3, 0).exists(), "its process is gone");

@@ -103,7 +103,7 @@ pub const REPORTED_MAX: usize = 400;
 
 /// What keeps a connection from being faster, in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Limit {
+pub enum ConnLimit {
     /// Not known, or nothing is under way.
     #[default]
     None,
@@ -117,7 +117,7 @@ pub enum Limit {
     Cpu,
 }
 
-impl Limit {
+impl ConnLimit {
     const ALL: [Self; 5] =
         [Self::None, Self::Application, Self::Receiver, Self::Network, Self::Cpu];
 
@@ -137,7 +137,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for ConnLimit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.pad(self.word())
     }
@@ -196,7 +196,7 @@ pub struct ConnReport {
     /// The peer's.
     pub peer: String,
     /// What keeps it from being faster, at the moment.
-    pub limit: Limit,
+    pub limit: ConnLimit,
     /// What was done so far.
     pub counters: Counters,
     /// What it is like now.
@@ -237,9 +237,9 @@ mod tests {
 
     #[test]
     fn words_and_limits_are_one_to_one() {
-        for limit in Limit::ALL {
-            assert_eq!(Limit::of_word(limit.word()), limit);
+        for limit in ConnLimit::ALL {
+            assert_eq!(ConnLimit::of_word(limit.word()), limit);
         }
-        assert_eq!(Limit::of_word("weather"), Limit::None);
+        assert_eq!(ConnLimit::of_word("weather"), ConnLimit::None);
     }
 }

@@ -1,13 +1,14 @@
 //! A report as text: a line for each thing, of a word and of settings `name=value`.
 //!
-//! Names that a reader does not know are skipped, so that versions understand each other. Invariant:
-//! what [`ProcessReport::parse`] gives has printable characters only and is no larger than
-//! [`TEXT_MAX`] and [`REPORTED_MAX`] allow, whatever the text is.
+//! Names that a reader does not know are skipped, so that versions understand each other.
+//!
+//! Invariant: what [`ProcessReport::parse`] gives has printable characters only and is no larger
+//! than [`TEXT_MAX`] and [`REPORTED_MAX`] allow, whatever the text is.
 
 use std::fmt::Write;
 
 use crate::report::{
-    ConnReport, Counters, DeviceReport, DeviceType, Limit, ProcessReport, REPORTED_MAX,
+    ConnLimit, ConnReport, Counters, DeviceReport, DeviceType, ProcessReport, REPORTED_MAX,
 };
 
 /// The first word of a report, and its version.
@@ -122,7 +123,7 @@ impl ConnReport {
         for (name, value) in settings {
             match name {
                 "qpn" => conn.qpn = value.parse().unwrap_or_default(),
-                "limit" => conn.limit = Limit::of_word(value),
+                "limit" => conn.limit = ConnLimit::of_word(value),
                 "device" => conn.device = clean(value),
                 "kind" => conn.kind = clean(value),
                 "state" => conn.state = clean(value),
@@ -176,7 +177,7 @@ mod tests {
                 qpn: 0x11,
                 device: "x".into(),
                 peer: "[::1]:5".into(),
-                limit: Limit::Cpu,
+                limit: ConnLimit::Cpu,
                 counters,
                 gauges: Gauges { rtt_ns: 9, ..Gauges::default() },
                 ..ConnReport::default()

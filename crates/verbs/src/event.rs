@@ -23,6 +23,10 @@ pub enum AsyncKind {
     CommEst = 4,
     /// A draining send queue is empty.
     SqDrained = 5,
+    /// The port is up again.
+    PortActive = 9,
+    /// The port is down.
+    PortErr = 10,
     /// A shared receive queue failed.
     SrqErr = 14,
     /// A shared receive queue fell below its limit.

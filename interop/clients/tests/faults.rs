@@ -158,3 +158,9 @@ fn a_peer_that_is_gone_ends_a_program() {
     let plan = "peer-gone:after=100";
     failed(perftest("ib_write_bw", "-d weft0 -n 100000", plan), "Failed status 12");
 }
+
+#[test]
+fn an_outage_of_the_port_is_survived() {
+    succeeded(pingpong("port-down=300ms"));
+    succeeded(rping("port-down=300ms"));
+}

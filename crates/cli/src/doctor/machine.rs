@@ -9,6 +9,7 @@ use std::time::Duration;
 use degen::namespace::{self, Namespace};
 use rustix::process::{Resource, getrlimit};
 
+use crate::doctor::local;
 use crate::doctor::report::{CheckResult, DoctorReport};
 use crate::sys;
 
@@ -178,12 +179,13 @@ fn hardware() -> CheckResult {
 /// Not wrong where it fails: only `weft wan` needs it.
 fn wan() -> CheckResult {
     let made = namespace::gain_rights().and_then(|()| Namespace::create().map(drop));
-    let tun = Path::new("/dev/net/tun").exists();
-    match made {
-        Ok(()) if tun => CheckResult::fine("wan", "weft wan can make its networks"),
-        Ok(()) => CheckResult::note("wan", "weft wan will not work: there is no /dev/net/tun")
-            .advise("as root: modprobe tun; in a container: --device /dev/net/tun"),
-        Err(error) => {
+    match (made, local::open_tun()) {
+        (Ok(()), Ok(())) => CheckResult::fine("wan", "weft wan can make its networks"),
+        (Ok(()), Err(error)) => {
+            CheckResult::note("wan", format!("weft wan will not work: /dev/net/tun: {error}"))
+                .advise("as root: modprobe tun; in a container: --device /dev/net/tun")
+        }
+        (Err(error), _) => {
             CheckResult::note("wan", "weft wan will not work here").advise(format!("{error:#}"))
         }
     }

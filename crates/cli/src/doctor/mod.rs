@@ -4,8 +4,10 @@
 //! would load. Invariant: what does not hinder anybody is not called wrong, so that the exit
 //! status can be relied upon.
 //!
-//! Order: [`program`] looks at CMD, [`machine`] at what is below it, [`report`] says it.
+//! Order: [`program`] looks at CMD, [`local`] tries the key and the sockets, [`machine`] looks at
+//! what is below, [`report`] says it.
 
+mod local;
 mod machine;
 mod program;
 mod report;
@@ -47,6 +49,7 @@ fn examine(options: &Doctor) -> DoctorReport {
         program::examine(command, arguments, library.as_deref().ok(), &mut report);
     }
     program::environment(&mut report);
+    local::examine(&mut report);
     machine::examine(&mut report);
     report
 }

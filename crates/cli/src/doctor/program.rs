@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use crate::doctor::local;
 use crate::doctor::report::{CheckResult, DoctorReport};
 use crate::program::Executable;
 use crate::{preload, stubs, sys, variables};
@@ -34,6 +35,10 @@ pub fn examine(
 ) {
     let name = command.display();
     starter(command, arguments, report);
+    if let Some(finding) = local::not_executable(command) {
+        report.add(finding);
+        return;
+    }
     let Some(program) = Executable::find(command, std::env::var_os("PATH").as_deref()) else {
         let text = format!("{name} is not there, or is nothing that the kernel can run");
         report

@@ -50,13 +50,13 @@ impl FromStr for ListenAt {
 }
 
 /// A client's end, over TCP or a Unix socket.
-trait Client: Read + Write + Send {
+trait HttpClient: Read + Write + Send {
     fn limit(&self, time: Duration) -> io::Result<()>;
 }
 
 macro_rules! clients {
     ($($stream:ty),*) => {
-        $(impl Client for $stream {
+        $(impl HttpClient for $stream {
             fn limit(&self, time: Duration) -> io::Result<()> {
                 self.set_read_timeout(Some(time))?;
                 self.set_write_timeout(Some(time))
@@ -97,7 +97,7 @@ pub fn serve(at: &ListenAt, content: impl Fn() -> String + Send + Sync + 'static
     }
 }
 
-type Accept = Box<dyn Fn() -> io::Result<Box<dyn Client>>>;
+type Accept = Box<dyn Fn() -> io::Result<Box<dyn HttpClient>>>;
 
 fn listener(at: &ListenAt) -> Result<Accept> {
     Ok(match at {
@@ -121,7 +121,7 @@ fn listener(at: &ListenAt) -> Result<Accept> {
     })
 }
 
-fn answer(mut client: Box<dyn Client>, content: &dyn Fn() -> String) -> io::Result<()> {
+fn answer(mut client: Box<dyn HttpClient>, content: &dyn Fn() -> String) -> io::Result<()> {
     let (status, kind, body) = match request(&mut *client)?.as_deref() {
         Some("/" | "/metrics") => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -141,7 +141,7 @@ fn answer(mut client: Box<dyn Client>, content: &dyn Fn() -> String) -> io::Resu
 }
 
 /// The path of a `GET`; `None` if the request is another one.
-fn request(client: &mut dyn Client) -> io::Result<Option<String>> {
+fn request(client: &mut dyn HttpClient) -> io::Result<Option<String>> {
     let until = Instant::now() + PATIENCE;
     let (mut bytes, mut room) = (Vec::new(), [0; 1024]);
     while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {

@@ -118,7 +118,9 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use weft_observe::{Answered, ConnReport, DeviceReport, Ended, ProcessReport, Seen};
+    use weft_observe::{
+        ConnReport, DeviceReport, PastSums, ProcessReport, ReaderAnswer, SeenProcess,
+    };
 
     #[test]
     fn counters_have_all_names_and_labels_are_quoted() {
@@ -132,8 +134,8 @@ mod tests {
             connections: vec![ConnReport { qpn: 3, ..ConnReport::default() }],
             ..ProcessReport::default()
         };
-        let seen = vec![Seen { pid: 5, answer: Answered::Report(Box::new(report)) }];
-        let text = text(&Sample { at: Instant::now(), seen, ended: Ended::default() });
+        let seen = vec![SeenProcess { pid: 5, answer: ReaderAnswer::Report(Box::new(report)) }];
+        let text = text(&Sample { at: Instant::now(), seen, ended: PastSums::default() });
         assert!(text.contains("weft_bytes_out_total{device=\"mine\"} 7\n"), "{text}");
         assert!(text.contains("weft_bytes_out_total{device=\"weft_iw0\"} 0\n"), "{text}");
         assert!(text.contains("process=\"a\\\"b\\\\\",device"), "{text}");

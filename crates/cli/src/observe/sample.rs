@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use weft_observe::{
-    Answered, ConnReport, Counters, Ended, Limit, ProcessReport, ReadLimits, Seen, read_all,
+    ConnLimit, ConnReport, Counters, PastSums, ProcessReport, ReadLimits, ReaderAnswer,
+    SeenProcess, read_all,
 };
 
 /// How long processes have for their answers.
@@ -19,9 +20,9 @@ pub struct Sample {
     /// When it was taken.
     pub at: Instant,
     /// What they said, by process id.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenProcess>,
     /// What ended processes did.
-    pub ended: Ended,
+    pub ended: PastSums,
 }
 
 impl Sample {
@@ -29,21 +30,21 @@ impl Sample {
     pub fn take(dir: &Path) -> Self {
         let mut seen = read_all(dir, LIMITS);
         seen.sort_by_key(|seen| seen.pid);
-        Self { at: Instant::now(), seen, ended: Ended::read(dir) }
+        Self { at: Instant::now(), seen, ended: PastSums::read(dir) }
     }
 
     /// Those that have answered.
     pub fn reports(&self) -> impl Iterator<Item = &ProcessReport> {
         self.seen.iter().filter_map(|seen| match &seen.answer {
-            Answered::Report(report) => Some(&**report),
-            Answered::Silent | Answered::Nonsense => None,
+            ReaderAnswer::Report(report) => Some(&**report),
+            ReaderAnswer::Silent | ReaderAnswer::Nonsense => None,
         })
     }
 }
 
 /// What a connection did since the last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
+pub struct ConnPace {
     /// Bits of payload sent per second.
     pub out_bps: f64,
     /// Bits received.
@@ -55,21 +56,24 @@ pub struct Pace {
     /// Packets sent.
     pub packets: u64,
     /// What kept it from being faster.
-    pub limit: Limit,
+    pub limit: ConnLimit,
 }
 
-type Key = (u32, String, u32);
+type ConnKey = (u32, String, u32);
 
 /// The last sample, to compare with.
 #[derive(Default)]
 pub struct Paces {
-    before: HashMap<Key, (Counters, (u64, u64))>,
+    before: HashMap<ConnKey, (Counters, (u64, u64))>,
     at_ns: HashMap<u32, u64>,
 }
 
 impl Paces {
     /// What every connection of `sample` did since the last call, in its order.
-    pub fn of<'a>(&mut self, sample: &'a Sample) -> Vec<(&'a ProcessReport, &'a ConnReport, Pace)> {
+    pub fn of<'a>(
+        &mut self,
+        sample: &'a Sample,
+    ) -> Vec<(&'a ProcessReport, &'a ConnReport, ConnPace)> {
         let mut now = Self::default();
         let mut paces = Vec::new();
         for process in sample.reports() {
@@ -89,9 +93,9 @@ impl Paces {
     }
 }
 
-fn pace(conn: &ConnReport, before: Option<(Counters, (u64, u64))>, seconds: f64) -> Pace {
+fn pace(conn: &ConnReport, before: Option<(Counters, (u64, u64))>, seconds: f64) -> ConnPace {
     let Some((before, (busy, full))) = before.filter(|_| seconds > 0.0) else {
-        return Pace { limit: conn.limit, ..Pace::default() };
+        return ConnPace { limit: conn.limit, ..ConnPace::default() };
     };
     let since = |number: fn(&Counters) -> u64| {
         number(&conn.counters) - number(&before).min(number(&conn.counters))
@@ -100,10 +104,10 @@ fn pace(conn: &ConnReport, before: Option<(Counters, (u64, u64))>, seconds: f64)
     let busy = conn.gauges.busy_us.saturating_sub(busy);
     let full = conn.gauges.peer_full_us.saturating_sub(full);
     let limit = match busy > 0 && full >= busy / MOSTLY {
-        true => Limit::Receiver,
+        true => ConnLimit::Receiver,
         false => conn.limit,
     };
-    Pace {
+    ConnPace {
         out_bps: 8.0 * per_second(since(|counters| counters.bytes_out)),
         in_bps: 8.0 * per_second(since(|counters| counters.bytes_in)),
         operations: per_second(since(|counters| counters.operations)),
@@ -118,13 +122,13 @@ mod tests {
     use super::*;
 
     fn sample(at_ns: u64, bytes_out: u64, full: u64) -> Sample {
-        let mut conn = ConnReport { qpn: 1, limit: Limit::Network, ..ConnReport::default() };
+        let mut conn = ConnReport { qpn: 1, limit: ConnLimit::Network, ..ConnReport::default() };
         conn.counters.bytes_out = bytes_out;
         (conn.gauges.busy_us, conn.gauges.peer_full_us) = (at_ns / 1000, full);
         let report =
             ProcessReport { pid: 5, at_ns, connections: vec![conn], ..ProcessReport::default() };
-        let seen = vec![Seen { pid: 5, answer: Answered::Report(Box::new(report)) }];
-        Sample { at: Instant::now(), seen, ended: Ended::default() }
+        let seen = vec![SeenProcess { pid: 5, answer: ReaderAnswer::Report(Box::new(report)) }];
+        Sample { at: Instant::now(), seen, ended: PastSums::default() }
     }
 
     #[test]
@@ -133,9 +137,9 @@ mod tests {
         assert_eq!(paces.of(&sample(1_000_000_000, 500, 0))[0].2.out_bps, 0.0);
         let next = sample(3_000_000_000, 1500, 0);
         let (_, _, pace) = paces.of(&next)[0];
-        assert_eq!((pace.out_bps, pace.limit), (4000.0, Limit::Network));
+        assert_eq!((pace.out_bps, pace.limit), (4000.0, ConnLimit::Network));
         let last = sample(4_000_000_000, 100, 600_000);
         let (_, _, pace) = paces.of(&last)[0];
-        assert_eq!((pace.out_bps, pace.limit), (0.0, Limit::Receiver), "it is another one");
+        assert_eq!((pace.out_bps, pace.limit), (0.0, ConnLimit::Receiver), "it is another one");
     }
 }

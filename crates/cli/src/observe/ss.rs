@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use weft_observe::{Answered, ConnReport, Seen};
+use weft_observe::{ConnReport, ReaderAnswer, SeenProcess};
 
 use super::figures::{scaled, share, table, time};
 use super::sample::Sample;
@@ -48,17 +48,19 @@ fn text(sample: &Sample) -> String {
 }
 
 /// What there is to say of a process besides its connections.
-pub fn remark(seen: &Seen) -> Option<String> {
+pub fn remark(seen: &SeenProcess) -> Option<String> {
     let pid = seen.pid;
     Some(match &seen.answer {
-        Answered::Silent => {
+        ReaderAnswer::Silent => {
             format!("process {pid} does not answer: it is stopped, or overloaded\n")
         }
-        Answered::Nonsense => format!("process {pid} answers nothing that this weft understands\n"),
-        Answered::Report(report) if report.left_out > 0 => {
+        ReaderAnswer::Nonsense => {
+            format!("process {pid} answers nothing that this weft understands\n")
+        }
+        ReaderAnswer::Report(report) if report.left_out > 0 => {
             format!("process {pid} has {} more connections\n", report.left_out)
         }
-        Answered::Report(_) => return None,
+        ReaderAnswer::Report(_) => return None,
     })
 }
 
@@ -91,11 +93,11 @@ fn numbers(named: impl Iterator<Item = (&'static str, u64)>) -> Value {
     Value::Object(named.map(|(name, value)| (name.to_owned(), value.into())).collect::<Map<_, _>>())
 }
 
-fn process(seen: &Seen) -> Value {
+fn process(seen: &SeenProcess) -> Value {
     let report = match &seen.answer {
-        Answered::Report(report) => report,
-        Answered::Silent => return json!({ "pid": seen.pid, "answer": "silent" }),
-        Answered::Nonsense => return json!({ "pid": seen.pid, "answer": "not understood" }),
+        ReaderAnswer::Report(report) => report,
+        ReaderAnswer::Silent => return json!({ "pid": seen.pid, "answer": "silent" }),
+        ReaderAnswer::Nonsense => return json!({ "pid": seen.pid, "answer": "not understood" }),
     };
     let device = |device: &weft_observe::DeviceReport| {
         json!({

@@ -45,7 +45,7 @@ fn write_out(dir: &Path, options: &TopOptions) -> Result<()> {
 }
 
 /// What the keys have chosen.
-struct Chosen {
+struct TopChoice {
     sort: SortKey,
     help: bool,
     quit: bool,
@@ -53,7 +53,7 @@ struct Chosen {
 
 fn fill(terminal: &Terminal, dir: &Path, options: &TopOptions) -> Result<()> {
     let (mut paces, mut table) = (Paces::default(), TopTable::default());
-    let mut chosen = Chosen { sort: SortKey::Rate, help: false, quit: false };
+    let mut chosen = TopChoice { sort: SortKey::Rate, help: false, quit: false };
     for count in 1.. {
         let sample = Sample::take(dir);
         let measured = paces.of(&sample);
@@ -75,7 +75,7 @@ fn fill(terminal: &Terminal, dir: &Path, options: &TopOptions) -> Result<()> {
 }
 
 /// Takes a key; whether to show the same numbers again.
-fn heed(terminal: &Terminal, within: Duration, chosen: &mut Chosen) -> bool {
+fn heed(terminal: &Terminal, within: Duration, chosen: &mut TopChoice) -> bool {
     let Some(key) = terminal.key(within) else { return false };
     let was_help = std::mem::replace(&mut chosen.help, false);
     match key {

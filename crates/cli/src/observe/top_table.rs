@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use weft_observe::{ConnReport, Limit, ProcessReport};
+use weft_observe::{ConnLimit, ConnReport, ProcessReport};
 
 use super::figures::{scaled, share, table, time};
-use super::sample::{Pace, Sample};
+use super::sample::{ConnPace, Sample};
 use super::ss::remark;
 
 /// Samples that decide what limits a connection.
@@ -45,12 +45,12 @@ pub enum SortKey {
 }
 
 /// A connection, whose it is, and what it did since the last sample.
-pub type Measured<'a> = (&'a ProcessReport, &'a ConnReport, Pace);
+pub type Measured<'a> = (&'a ProcessReport, &'a ConnReport, ConnPace);
 
 /// The table, with a memory of what limited each connection.
 #[derive(Default)]
 pub struct TopTable {
-    limits: HashMap<(u32, String, u32), Vec<Limit>>,
+    limits: HashMap<(u32, String, u32), Vec<ConnLimit>>,
 }
 
 fn key((process, conn, _): &Measured<'_>) -> (u32, String, u32) {
@@ -112,9 +112,9 @@ impl TopTable {
     }
 
     /// The word that most of the last samples have; the newest of those that are equally frequent.
-    fn limit(&self, one: &Measured<'_>) -> Limit {
+    fn limit(&self, one: &Measured<'_>) -> ConnLimit {
         let last = self.limits.get(&key(one)).map_or(&[][..], Vec::as_slice);
-        let often = |limit: &Limit| last.iter().filter(|other| *other == limit).count();
+        let often = |limit: &ConnLimit| last.iter().filter(|other| *other == limit).count();
         last.iter().max_by_key(|limit| often(limit)).copied().unwrap_or_default()
     }
 }
@@ -135,7 +135,8 @@ const HEADING: [&str; 12] = [
 ];
 
 fn summary(sample: &Sample, measured: &[Measured<'_>]) -> String {
-    let sum = |what: fn(&Pace) -> f64| scaled(measured.iter().map(|(_, _, pace)| what(pace)).sum());
+    let sum =
+        |what: fn(&ConnPace) -> f64| scaled(measured.iter().map(|(_, _, pace)| what(pace)).sum());
     let (processes, connections) = (sample.seen.len(), measured.len());
     let (out, taken) = (sum(|pace| pace.out_bps), sum(|pace| pace.in_bps));
     let operations = sum(|pace| pace.operations);
@@ -171,7 +172,7 @@ mod tests {
     fn rows_are_in_the_order_that_was_asked_for() {
         let process = ProcessReport::default();
         let (slow, fast) = (conn(1, 500), conn(2, 5));
-        let pace = |out_bps| Pace { out_bps, ..Pace::default() };
+        let pace = |out_bps| ConnPace { out_bps, ..ConnPace::default() };
         let mut both = [(&process, &slow, pace(1.0)), (&process, &fast, pace(9.0))];
         let mut first = |sort| {
             both.sort_by(|a, b| compare(a, b, sort));
@@ -186,14 +187,14 @@ mod tests {
     fn the_word_is_that_of_most_samples() {
         let (process, conn) = (ProcessReport::default(), conn(1, 0));
         let mut table = TopTable::default();
-        let one = |limit| [(&process, &conn, Pace { limit, ..Pace::default() })];
-        for limit in [Limit::Network, Limit::Cpu, Limit::Network, Limit::None] {
+        let one = |limit| [(&process, &conn, ConnPace { limit, ..ConnPace::default() })];
+        for limit in [ConnLimit::Network, ConnLimit::Cpu, ConnLimit::Network, ConnLimit::None] {
             table.note(&one(limit));
         }
-        assert_eq!(table.limit(&one(Limit::None)[0]), Limit::Network);
+        assert_eq!(table.limit(&one(ConnLimit::None)[0]), ConnLimit::Network);
         for _ in 0..SAMPLES {
-            table.note(&one(Limit::Receiver));
+            table.note(&one(ConnLimit::Receiver));
         }
-        assert_eq!(table.limit(&one(Limit::None)[0]), Limit::Receiver);
+        assert_eq!(table.limit(&one(ConnLimit::None)[0]), ConnLimit::Receiver);
     }
 }

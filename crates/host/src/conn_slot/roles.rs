@@ -1,20 +1,15 @@
 //! What a slot is to those who call it without knowing queue pairs: the reactor, threads that help
 //! or end the process, and who posts receives.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use weft_observe::{ConnReport, Counters};
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{Leased, Pollable, Readiness};
 use weft_verbs::Wake;
 
 use super::ConnSlot;
-use crate::connections::DrivenConnection;
-use crate::device_kind::DeviceKind;
+use crate::connections::{DrivenConnection, WatchedConn};
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
-
-/// Who watches waits no longer than this for who works on a connection.
-const LOOK: Duration = Duration::from_millis(2);
 
 impl DrivenConnection for ConnSlot {
     fn help(&self, now: Instant) {
@@ -33,8 +28,13 @@ impl DrivenConnection for ConnSlot {
         }
     }
 
-    fn report(&self, told: bool) -> Option<(DeviceKind, Counters, Option<ConnReport>)> {
-        let found = self.seize(clock::now() + LOOK).and_then(|guard| {
+    fn report(&self, told: bool, until: Option<Instant>) -> Option<WatchedConn> {
+        let guard = match until {
+            Some(until) => self.seize(until),
+            // A thread that polls takes it again and again: whoever only tries may never have it.
+            None => Some(self.slot.lock()),
+        };
+        let found = guard.and_then(|guard| {
             let driver = guard.driver.as_deref()?;
             let name = self.host.devices().name(driver.kind());
             let report = told.then(|| driver.report(name));

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use weft_net::tcp_info::{self, TcpMeasure};
-use weft_observe::{ConnReport, Counters, Gauges, Limit};
+use weft_observe::{ConnLimit, ConnReport, Counters, Gauges};
 use weft_os::clock;
 use weft_rnic::wire::shuttle::PathId;
 use weft_rnic::{Conn, ShuttleQp};
@@ -112,29 +112,29 @@ impl Driver {
 
     /// What keeps it from being faster. A connection of which nothing waits to be sent is as fast
     /// as the application wants, or as its peer sends.
-    fn limit(&self, gauges: &Gauges, now: Instant) -> Limit {
-        let Some(conn) = &self.core.conn else { return Limit::None };
+    fn limit(&self, gauges: &Gauges, now: Instant) -> ConnLimit {
+        let Some(conn) = &self.core.conn else { return ConnLimit::None };
         let peer_waits = matches!(conn, Conn::Shuttle(shuttle) if shuttle.awaits_peer_recv());
         let unsent = self.tcp().map_or(0, |tcp| tcp.unsent_bytes);
         let (part, whole) = FULL;
         let window = gauges.window_bytes;
         let full = window > 0 && gauges.in_flight_bytes >= window / whole * part;
         if conn.is_held() || peer_waits {
-            Limit::Receiver
+            ConnLimit::Receiver
         } else if gauges.sends == 0 {
-            Limit::None
+            ConnLimit::None
         } else if gauges.sends_waiting == 0 && unsent == 0 {
-            Limit::Application
+            ConnLimit::Application
         } else if full {
-            Limit::Network
+            ConnLimit::Network
         } else if self.carrier() == "lane" {
             // A lane is as fast as who copies out of it.
-            Limit::Receiver
+            ConnLimit::Receiver
         } else if unsent > 0 || self.core.due.is_some_and(|due| due > now) && !self.is_blocked() {
             // Whoever paces holds the next packet back.
-            Limit::Network
+            ConnLimit::Network
         } else {
-            Limit::Cpu
+            ConnLimit::Cpu
         }
     }
 

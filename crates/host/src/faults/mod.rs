@@ -2,19 +2,22 @@
 //!
 //! Each has one place. At the verbs: a [`crate::qp_faults::QpFaultInjector`] holds back the request
 //! of a queue pair that is to fail and fails it in its turn, `refuse` fails calls,
-//! `completions_until_overflow` ends a completion queue. Below them: a [`LinkFaults`] between a
-//! connection and its socket loses, changes and delays what arrives.
+//! `completions_until_overflow` ends a completion queue; a [`PortWatch`] tells of the port. Below
+//! them: a [`LinkFaults`] between a connection and its socket loses, changes and delays what
+//! arrives.
 //!
 //! Invariant: without a plan there is no injector and no wire, and what looks for them is a test of
 //! an `Option` that is `None`.
 
 mod line;
+mod port;
 mod wire;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use port::{Outages, PortWatch};
 use weft_fault::{CallFault, Dice, FaultKind, FaultPlan, PlannedFault, Verb, When};
 use weft_os::clock;
 use weft_verbs::Misuse;
@@ -30,6 +33,8 @@ pub(crate) struct Faults {
     calls: Vec<(CallFault, u64, AtomicU64)>,
     /// When it was first asked what time it is.
     start: OnceLock<Instant>,
+    /// When a device was opened first.
+    opened: OnceLock<Instant>,
 }
 
 impl Faults {
@@ -44,7 +49,13 @@ impl Faults {
             _ => None,
         };
         let calls = plan.faults.iter().filter_map(call).collect();
-        Self { seed: plan.seed.unwrap_or(0), calls, plan, start: OnceLock::new() }
+        Self {
+            seed: plan.seed.unwrap_or(0),
+            calls,
+            plan,
+            start: OnceLock::new(),
+            opened: OnceLock::new(),
+        }
     }
 
     /// Fails a call that is to fail.
@@ -71,6 +82,24 @@ impl Faults {
     /// When it is so long after the first connection, at the earliest of which this was called.
     pub(crate) fn at(&self, ns: u64) -> Instant {
         *self.start.get_or_init(clock::now) + Duration::from_nanos(ns)
+    }
+
+    /// When the port is down, counted from when this was called first: by who opens a device.
+    pub(crate) fn outages(&self) -> Outages {
+        let opened = *self.opened.get_or_init(clock::now);
+        let outage = |fault: &PlannedFault| match (fault.kind, fault.when) {
+            (FaultKind::PortDown(for_ns), When::AtNs(at_ns)) => {
+                let from = opened + Duration::from_nanos(at_ns);
+                Some((from, from + Duration::from_nanos(for_ns)))
+            }
+            _ => None,
+        };
+        Outages(self.plan.faults.iter().filter_map(outage).collect())
+    }
+
+    /// Whether the port is down.
+    pub(crate) fn is_port_down(&self) -> bool {
+        self.opened.get().is_some() && self.outages().left(clock::now()).is_some()
     }
 
     /// The faults for the object `number` of its kind, each with its dice.

@@ -3,15 +3,18 @@
 use std::time::{Duration, Instant};
 
 use weft_fault::{Dice, FaultDirection, FaultKind, Share};
+use weft_os::clock;
 
-use super::Faults;
 use super::line::DelayQueue;
+use super::{Faults, Outages};
 
 /// What a queue pair's wire does to what passes.
 pub(crate) struct LinkFaults<T> {
     losses: Vec<(Share, FaultDirection, Dice)>,
     changes: Vec<(Share, Dice)>,
     delays: Vec<(u64, u64, Dice)>,
+    /// Nothing passes meanwhile.
+    outages: Outages,
     /// Nothing passes any more.
     cut: bool,
     /// What has arrived and is not here yet.
@@ -31,11 +34,12 @@ impl<T> LinkFaults<T> {
             losses: Vec::new(),
             changes: Vec::new(),
             delays: Vec::new(),
+            outages: faults.outages(),
             cut: false,
             line: DelayQueue::default(),
             closed: false,
         };
-        let mut needed = false;
+        let mut needed = wire.outages.are_planned();
         for (fault, dice) in faults.of(number) {
             match fault.kind {
                 FaultKind::Drop(share, way) => wire.losses.push((share, way, dice)),
@@ -62,7 +66,7 @@ impl<T> LinkFaults<T> {
             self.losses.iter_mut().filter(|(_, of, _)| [way, FaultDirection::Both].contains(of));
         // Each is asked, so that each is asked as often.
         let lost = own.fold(false, |lost, (share, _, dice)| lost | dice.falls(*share));
-        lost || self.cut
+        lost || self.cut || self.outage_left().is_some()
     }
 
     /// Whether a datagram that arrives is here now. It may be lost, or come later.
@@ -92,13 +96,20 @@ impl<T> LinkFaults<T> {
         spoiled
     }
 
+    fn outage_left(&self) -> Option<Duration> {
+        self.outages.are_planned().then(|| self.outages.left(clock::now())).flatten()
+    }
+
     /// How much later something comes that arrives now, if it does.
     pub fn lateness(&mut self) -> Option<Duration> {
         let late = |(delay_ns, jitter_ns, dice): &mut (u64, u64, Dice)| {
             *delay_ns + dice.below(jitter_ns.saturating_add(1))
         };
         let ns: u64 = self.delays.iter_mut().map(late).sum();
-        (!self.delays.is_empty()).then(|| Duration::from_nanos(ns))
+        // Of a stream nothing is lost: it comes when the port is back.
+        let outage = self.outage_left();
+        let delayed = outage.is_some() || !self.delays.is_empty();
+        delayed.then(|| Duration::from_nanos(ns) + outage.unwrap_or_default())
     }
 
     /// When something on the line is due.

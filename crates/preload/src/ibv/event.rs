@@ -7,6 +7,7 @@ use weft_host::EventCounter;
 use weft_verbs::{AsyncEvent, AsyncKind};
 
 use super::object::AckCounts;
+use super::query::PORT;
 use super::registry::{self, EventSource};
 use super::{context, cq, qp, srq};
 use crate::errno;
@@ -45,6 +46,7 @@ fn resolve(event: AsyncEvent) -> Option<ibv_async_event> {
         AsyncKind::SrqErr | AsyncKind::SrqLimitReached => {
             ibv_async_element { srq: find(event.cookie)? }
         }
+        AsyncKind::PortErr | AsyncKind::PortActive => ibv_async_element { port_num: PORT.into() },
         _ => ibv_async_element { qp: find(event.cookie)? },
     };
     Some(ibv_async_event { element, event_type: event.kind as c_int })

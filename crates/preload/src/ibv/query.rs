@@ -12,9 +12,8 @@ use weft_verbs::Limits;
 
 use super::device::{copy_text, guid, system_guid};
 use super::{context, gid};
-use crate::errno;
-use crate::net;
 use crate::real::pass_when_off;
+use crate::{errno, net, rdma};
 use weft_verbs_abi::*;
 
 /// The only port.
@@ -39,7 +38,7 @@ pub fn port_attr(personality: DeviceKind) -> ibv_port_attr {
     // SAFETY: all zeroes is valid: integers.
     let mut attr: ibv_port_attr = unsafe { mem::zeroed() };
     let interfaces = net::interfaces();
-    let up = !interfaces.is_empty();
+    let up = !interfaces.is_empty() && !rdma::host().is_port_down();
     attr.state = if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
     attr.phys_state = if up { PHYS_LINK_UP } else { PHYS_DISABLED };
     attr.max_mtu = IBV_MTU_4096;

@@ -10,11 +10,13 @@ use std::{fs, iter};
 
 use weft_host::DeviceKind;
 
+use super::counters;
 use super::tree::{Tree, ViewEntry};
 use crate::ibv::device::{guid, name, personalities, system_guid};
 use crate::ibv::gid;
 use crate::ibv::query::{port_attr, version};
 use crate::net::{self, NetInterface};
+use crate::rdma;
 use weft_verbs_abi::IBV_PORT_ACTIVE;
 
 /// The PCI domain of the devices and their vendor, "WF", which nobody has registered.
@@ -49,16 +51,18 @@ pub fn is_function(path: &str) -> bool {
 
 /// The files as they are for the machine's interfaces now.
 pub fn tree() -> Arc<Tree> {
-    type Cached = (Arc<Vec<NetInterface>>, Arc<Tree>);
+    type Cached = (Arc<Vec<NetInterface>>, bool, Arc<Tree>);
     static CACHE: Mutex<Option<Cached>> = Mutex::new(None);
-    let interfaces = net::interfaces();
+    let (interfaces, down) = (net::interfaces(), rdma::host().is_port_down());
     // Not waited for: a child of fork may find the lock held by a thread that it does not have.
     let Ok(mut cache) = CACHE.try_lock() else { return Arc::new(plant(&interfaces)) };
     match &*cache {
-        Some((known, tree)) if *known == interfaces => Arc::clone(tree),
+        Some((known, was_down, tree)) if *known == interfaces && *was_down == down => {
+            Arc::clone(tree)
+        }
         _ => {
             let tree = Arc::new(plant(&interfaces));
-            *cache = Some((interfaces, Arc::clone(&tree)));
+            *cache = Some((interfaces, down, Arc::clone(&tree)));
             tree
         }
     }
@@ -268,6 +272,7 @@ impl DeviceFiles {
         for (file, line) in files {
             tree.add_line(format!("{root}/{file}"), line);
         }
+        counters::add(tree, &root, self.personality);
         let kind = match self.personality {
             DeviceKind::Iwarp => "IB/RoCE v1",
             DeviceKind::Roce => "RoCE v2",

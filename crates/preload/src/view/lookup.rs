@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::devices::{self, PCI_DOMAIN};
 use super::tree::{DirentKind, Last, Tree, ViewPath};
-use super::{current, handles};
+use super::{counters, current, handles};
 use crate::env;
 
 /// Every path to the devices contains one of these.
@@ -67,7 +67,7 @@ fn beside(base: &str, path: &str, last: Last) -> ViewPath {
 
 /// Resolves an absolute path in the tree.
 pub fn find(path: &str, last: Last) -> Option<ViewPath> {
-    with_tree(|tree| tree.resolve(path, last)).flatten()
+    with_tree(|tree| tree.resolve(path, last)).flatten().map(counters::filled)
 }
 
 /// The names in the directory at a canonical path of the tree.

@@ -18,6 +18,8 @@
 //! so is every path under `WEFT=off`.
 
 #[cfg_attr(test, allow(dead_code, reason = "for the functions that tests do without"))]
+mod counters;
+#[cfg_attr(test, allow(dead_code, reason = "for the functions that tests do without"))]
 mod current;
 mod devices;
 // The tests of this crate are a program of their own, whose files stay with the C library.

@@ -38,7 +38,7 @@ fn sysfs() -> u64 {
 fn mode(node: &Node) -> Result<libc::mode_t, c_int> {
     match node {
         Node::Directory => Ok(DIRECTORY),
-        Node::Entry(ViewEntry::Text(_)) => Ok(FILE),
+        Node::Entry(ViewEntry::Text(_) | ViewEntry::Counter(_)) => Ok(FILE),
         Node::Entry(ViewEntry::Link(_)) => Ok(LINK),
         Node::Entry(ViewEntry::Device { .. }) => Ok(DEVICE),
         Node::Entry(ViewEntry::Elsewhere(_)) | Node::Elsewhere(_) => Err(libc::ENOENT),

@@ -7,11 +7,15 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
 
+use super::counters::CounterFile;
+
 /// An entry of the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViewEntry {
     /// A file with this text.
     Text(String),
+    /// A file with a counter, which [`super::counters::filled`] turns into text.
+    Counter(CounterFile),
     /// A character device with these numbers, which nobody can open.
     Device { major: u32, minor: u32 },
     /// A symbolic link, absolute or relative to its directory.
@@ -115,7 +119,9 @@ impl Tree {
                     let rest = if rest.is_empty() { &[""] } else { &rest[..] };
                     return Some(ViewPath::elsewhere(target, rest));
                 }
-                Some(ViewEntry::Text(_) | ViewEntry::Device { .. }) if !rest.is_empty() => {
+                Some(ViewEntry::Text(_) | ViewEntry::Counter(_) | ViewEntry::Device { .. })
+                    if !rest.is_empty() =>
+                {
                     return Some(ViewPath::missing(libc::ENOTDIR));
                 }
                 Some(_) => at = next,
@@ -168,7 +174,7 @@ impl Tree {
 impl ViewEntry {
     fn kind(&self) -> DirentKind {
         match self {
-            Self::Text(_) => libc::DT_REG,
+            Self::Text(_) | Self::Counter(_) => libc::DT_REG,
             Self::Device { .. } => libc::DT_CHR,
             Self::Link(_) => libc::DT_LNK,
             Self::Elsewhere(_) => libc::DT_DIR,
