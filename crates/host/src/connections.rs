@@ -55,7 +55,12 @@ impl Connections {
         (!list.is_empty()).then(|| Arc::clone(&list[turn % list.len()]))
     }
 
-    /// Every connection, unless the list is being changed just now.
+    /// Every connection that there is now, for work that may end one, which changes the list.
+    pub fn all(&self) -> Vec<Arc<dyn DrivenConnection>> {
+        self.0.read().clone()
+    }
+
+    /// Every connection, unless the list is being changed just now. The work may not end one.
     pub fn each(&self, work: impl FnMut(&Arc<dyn DrivenConnection>)) {
         if let Some(list) = self.0.try_read() {
             list.iter().for_each(work);

@@ -25,6 +25,7 @@ use weft_os::{clock, sys};
 use weft_reactor::{Interest, Pollable, Readiness};
 use weft_sync::Mutex;
 
+use crate::connections::DrivenConnection;
 use crate::device_kind::DeviceKind;
 use crate::host::Host;
 
@@ -160,7 +161,7 @@ fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
         ..ProcessReport::default()
     };
     let mut sums = kinds.map(|kind| local.past_work.of(kind));
-    local.connections.each(|connection| {
+    let mut add = |connection: &Arc<dyn DrivenConnection>| {
         let told = report.connections.len() < REPORTED_MAX;
         let Some((kind, counters, conn)) = connection.report(told, until) else { return };
         sums[device_type(kind) as usize].add(&counters);
@@ -168,7 +169,11 @@ fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
             Some(conn) => report.connections.push(conn),
             None => report.left_out += 1,
         }
-    });
+    };
+    match until {
+        None => local.connections.all().iter().for_each(&mut add),
+        Some(_) => local.connections.each(&mut add),
+    }
     report.devices = kinds
         .into_iter()
         .zip(sums)

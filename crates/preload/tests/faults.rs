@@ -104,3 +104,20 @@ fn a_peer_that_is_gone_ends_what_waits_for_it() {
     let lines = outcome("peer-gone:only=1");
     assert_eq!(lines[..2], ["12x1", "5x19"]);
 }
+
+/// The outage begins late enough to see the port before, and ends late enough to see it down.
+#[test]
+fn a_port_goes_down_and_comes_back() {
+    let dir = common::dir("port");
+    let program = dir.build("port.c", "port", &["-libverbs"]);
+    let plan = "port-down=4s:at=3s";
+    let out = preloaded(&program).env("WEFT_FAULT", plan).output().expect("it starts");
+    assert!(out.status.success(), "{}\n{}", out.status, stderr(&out));
+    let text = String::from_utf8_lossy(&out.stdout);
+    let expected = "at first: active, 4: ACTIVE\n\
+                    port error of port 1\n\
+                    then: down, 1: DOWN\n\
+                    port active of port 1\n\
+                    at last: active, 4: ACTIVE\n";
+    assert_eq!(text, expected);
+}
