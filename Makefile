@@ -6,10 +6,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: all help demo docs recording check test test-units test-clients test-measurements lint \
         build release bench bench-copy bench-quick bench-wan benchmarks examples interop soak \
-        soak-connections soak-fio soak-paths soak-stopped soak-valgrind soak-wan-clients soak-sockets \
-        peer-suites fuzz miri mutants sanitizers advisories deps mpich publish-check pyverbs \
-        peers servers install uninstall dist test-dist test-recipes test-arm64 test-podman \
-        test-languages demo-deps rust
+        soak-connections soak-fio soak-paths soak-stopped soak-valgrind soak-wan-clients \
+        soak-sockets peer-suites fuzz miri mutants sanitizers advisories deps mpich \
+        publish-check pyverbs peers servers install uninstall dist test-dist test-recipes \
+        test-arm64 test-podman test-languages demo-deps rust
 .NOTPARALLEL:
 
 all: release

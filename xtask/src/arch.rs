@@ -43,7 +43,7 @@ pub const HOUSE: [Room; 38] = [
     room("os", 0, &[], "deny"),
     room("reactor", 1, &["os", "sync"], "forbid"),
     room("fault", 1, &["units"], "forbid").sans_io(),
-    room("observe", 0, &[], "forbid"),
+    room("observe", 1, &["os"], "forbid"),
     room("verbs", 1, &["wire", "sync", "guard"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),
     room("shuttle", 1, &["wire", "memory"], "forbid").sans_io(),

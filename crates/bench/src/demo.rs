@@ -47,8 +47,6 @@ pub struct DemoArgs {
 
 /// Programs without which there is nothing to show; what else is missing is named in its act.
 const NEEDED: [&str; 3] = ["rping", "ib_write_bw", "ib_send_lat"];
-/// The path of acts 3 and 4.
-pub(crate) const PATH: &str = "70ms 1% 1gbit";
 
 type PlayAct = fn(&BenchLab, &mut DemoScreen, &DemoArgs) -> Result<DemoAct>;
 

@@ -5,7 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::clock;
 
 use rustix::fs::OFlags;
 
@@ -70,10 +72,11 @@ fn open(dir: &Path, write: bool) -> io::Result<File> {
     options.custom_flags(flags.bits() as i32).open(dir.join(NAME))
 }
 
+#[expect(clippy::disallowed_methods, reason = "a lock on a file has no time limit of its own")]
 fn lock(file: &File) -> io::Result<()> {
-    let until = Instant::now() + WAIT;
+    let until = clock::now() + WAIT;
     while file.try_lock().is_err() {
-        if Instant::now() >= until {
+        if clock::now() >= until {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         std::thread::sleep(PAUSE);

@@ -8,6 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use weft_os::clock;
+
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::place;
@@ -45,10 +47,10 @@ pub enum ReaderAnswer {
 
 /// Asks every process that has a socket in `dir`. Sockets of processes that are gone are removed.
 pub fn read_all(dir: &Path, limits: ReadLimits) -> Vec<SeenProcess> {
-    let until = Instant::now() + limits.all;
+    let until = clock::now() + limits.all;
     let mut seen = Vec::new();
     for path in place::sockets(dir) {
-        let deadline = until.min(Instant::now() + limits.each);
+        let deadline = until.min(clock::now() + limits.each);
         let Some(pid) = place::pid_of(&path) else { continue };
         let answer = match ask(&path, deadline) {
             Ok(Some(report)) => ReaderAnswer::Report(Box::new(report)),
@@ -73,7 +75,7 @@ fn ask(path: &PathBuf, deadline: Instant) -> io::Result<Option<ProcessReport>> {
     let mut bytes = Vec::new();
     let mut room = vec![0; 16 << 10];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(clock::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -1,6 +1,6 @@
 //! weave is safe on paths that nobody chose: what the queue drops once the start is over is at most
-//! 4 %, or twice what BBRv1 loses there; of what a policer takes, a quarter. What is aimed at is 2 %
-//! on all (`docs/simulator.md`, "Where weave falls short").
+//! 4 %, or twice what BBRv1 loses there; of what a policer takes, a quarter. What is aimed at is
+//! 2 % on all (`docs/simulator.md`, "Where weave falls short").
 
 mod support;
 

@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// The path of acts 3 and 4.
+pub(super) const PATH: &str = "70ms 1% 1gbit";
+
 /// An act that was played.
 #[derive(Debug, Default, Serialize)]
 pub struct DemoAct {

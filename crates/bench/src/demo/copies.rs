@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::act::{DemoAct, DemoNumber};
+use super::act::{DemoAct, DemoNumber, PATH};
 use super::screen::DemoScreen;
-use super::{PATH, wan};
+use super::wan;
 use crate::lab::{BenchLab, is_installed};
 use crate::machine;
 use crate::process::Spec;

@@ -11,8 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use serde_json::Value;
 
-use super::PATH;
-use super::act::{DemoAct, DemoNumber};
+use super::act::{DemoAct, DemoNumber, PATH};
 use super::screen::DemoScreen;
 use crate::lab::{BenchLab, is_installed};
 use crate::probes::BenchProbe;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use weft_host::DeviceKind;
 use weft_observe::{Counters, DeviceType, PastSums, ReadLimits, ReaderAnswer, place, read_all};
+use weft_os::clock;
 
 use super::tree::{Node, Tree, ViewEntry, ViewPath};
 
@@ -96,10 +97,10 @@ fn sums() -> Sums {
     // Not waited for: a child of fork may find the lock held by a thread that it does not have.
     let Ok(mut last) = LAST.try_lock() else { return read() };
     match &*last {
-        Some((at, sums)) if at.elapsed() < FRESH => *sums,
+        Some((at, sums)) if clock::now().saturating_duration_since(*at) < FRESH => *sums,
         _ => {
             let sums = read();
-            *last = Some((Instant::now(), sums));
+            *last = Some((clock::now(), sums));
             sums
         }
     }

@@ -63,10 +63,8 @@ pub(super) struct Train {
     instant_octets: u64,
     /// Most bytes that arrived at one instant after the first.
     most_octets: u64,
-    /// Consecutive acknowledgements that showed a queue, and the first of them: what came before
-    /// may have been sent no faster than the path carries.
+    /// Consecutive acknowledgements that showed a queue.
     full: usize,
-    queued: Option<Instant>,
     /// Rate of sending in the round before, in bits per second.
     sent_bps: u64,
 }
@@ -82,7 +80,6 @@ impl Train {
         longest_ns: i64::MIN,
         fell_ns: 0,
         full: 0,
-        queued: None,
         sent_bps: 0,
     };
 
@@ -117,11 +114,10 @@ impl Train {
 
     /// Counts an acknowledgement that shows a queue, or none; `None` if it has no sample.
     fn count(&mut self, is_full: Option<bool>) {
-        let newest = self.ends.map(|(_, last)| last);
-        (self.full, self.queued) = match is_full {
-            Some(true) => (self.full + 1, self.queued.or(newest)),
-            Some(false) => (0, None),
-            None => (self.full, self.queued),
+        self.full = match is_full {
+            Some(true) => self.full + 1,
+            Some(false) => 0,
+            None => self.full,
         };
     }
 
@@ -129,16 +125,9 @@ impl Train {
     pub(super) fn rate_bps(&self) -> Option<u64> {
         let (first, last) = self.ends.as_ref()?;
         let least_ns = (TRAIN_GAPS * self.gap_ns).max(TRAIN_FALLS * self.fell_ns);
-        let is_long = |first: &Instant| {
-            let octets = last.delivered_octets - first.delivered_octets;
-            last.ns_since(first) >= least_ns && octets >= TRAIN_GAPS * self.most_octets
-        };
-        if self.instants as usize <= TRAIN || !is_long(first) {
-            return None;
-        }
-        let queued = self.queued.as_ref().filter(|queued| is_long(queued));
-        let queued_bps = queued.map_or(0, |queued| last.rate_since_bps(queued));
-        Some(last.rate_since_bps(first).max(queued_bps))
+        let octets = last.delivered_octets - first.delivered_octets;
+        let is_long = last.ns_since(first) >= least_ns && octets >= TRAIN_GAPS * self.most_octets;
+        (self.instants as usize > TRAIN && is_long).then(|| last.rate_since_bps(first))
     }
 
     /// Whether the flight took longer to arrive than to leave.
