@@ -25,8 +25,8 @@ pub fn scaled(value: f64) -> String {
 pub fn time(ns: u64) -> String {
     match ns {
         0 => "-".to_owned(),
-        ..1_000_000 => format!("{}us", scaled(ns as f64 / 1e3)),
-        ..1_000_000_000 => format!("{}ms", scaled(ns as f64 / 1e6)),
+        1..1_000_000 => format!("{}us", scaled(ns as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{}ms", scaled(ns as f64 / 1e6)),
         _ => format!("{}s", scaled(ns as f64 / 1e9)),
     }
 }

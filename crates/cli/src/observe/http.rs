@@ -10,9 +10,10 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use weft_os::clock;
 
 /// How long a client has for its request.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -71,6 +72,7 @@ clients!(std::net::TcpStream, std::os::unix::net::UnixStream);
 ///
 /// # Errors
 /// The address cannot be served.
+#[expect(clippy::disallowed_methods, reason = "nothing tells when a descriptor becomes free")]
 pub fn serve(at: &ListenAt, content: impl Fn() -> String + Send + Sync + 'static) -> Result<()> {
     let content = Arc::new(content);
     let slots = Arc::new(());
@@ -142,10 +144,10 @@ fn answer(mut client: Box<dyn HttpClient>, content: &dyn Fn() -> String) -> io::
 
 /// The path of a `GET`; `None` if the request is another one.
 fn request(client: &mut dyn HttpClient) -> io::Result<Option<String>> {
-    let until = Instant::now() + PATIENCE;
+    let until = clock::now() + PATIENCE;
     let (mut bytes, mut room) = (Vec::new(), [0; 1024]);
     while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(clock::now());
         if left.is_zero() || bytes.len() > REQUEST_MAX {
             return Ok(None);
         }

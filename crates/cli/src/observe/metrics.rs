@@ -115,7 +115,6 @@ fn label(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use super::*;
     use weft_observe::{
@@ -135,7 +134,7 @@ mod tests {
             ..ProcessReport::default()
         };
         let seen = vec![SeenProcess { pid: 5, answer: ReaderAnswer::Report(Box::new(report)) }];
-        let text = text(&Sample { at: Instant::now(), seen, ended: PastSums::default() });
+        let text = text(&Sample { at: weft_os::clock::now(), seen, ended: PastSums::default() });
         assert!(text.contains("weft_bytes_out_total{device=\"mine\"} 7\n"), "{text}");
         assert!(text.contains("weft_bytes_out_total{device=\"weft_iw0\"} 0\n"), "{text}");
         assert!(text.contains("process=\"a\\\"b\\\\\",device"), "{text}");

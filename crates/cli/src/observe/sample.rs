@@ -8,6 +8,7 @@ use weft_observe::{
     ConnLimit, ConnReport, Counters, PastSums, ProcessReport, ReadLimits, ReaderAnswer,
     SeenProcess, read_all,
 };
+use weft_os::clock;
 
 /// How long processes have for their answers.
 const LIMITS: ReadLimits =
@@ -30,7 +31,7 @@ impl Sample {
     pub fn take(dir: &Path) -> Self {
         let mut seen = read_all(dir, LIMITS);
         seen.sort_by_key(|seen| seen.pid);
-        Self { at: Instant::now(), seen, ended: PastSums::read(dir) }
+        Self { at: clock::now(), seen, ended: PastSums::read(dir) }
     }
 
     /// Those that have answered.
@@ -128,7 +129,7 @@ mod tests {
         let report =
             ProcessReport { pid: 5, at_ns, connections: vec![conn], ..ProcessReport::default() };
         let seen = vec![SeenProcess { pid: 5, answer: ReaderAnswer::Report(Box::new(report)) }];
-        Sample { at: Instant::now(), seen, ended: PastSums::default() }
+        Sample { at: clock::now(), seen, ended: PastSums::default() }
     }
 
     #[test]

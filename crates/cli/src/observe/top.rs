@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
+use weft_os::clock;
 
 use super::sample::{Paces, Sample};
 use super::terminal::Terminal;
@@ -27,6 +28,7 @@ pub fn main(options: &TopOptions) -> Result<()> {
 }
 
 /// One text after the other. The first pace needs two samples.
+#[expect(clippy::disallowed_methods, reason = "people wait by the clock")]
 fn write_out(dir: &Path, options: &TopOptions) -> Result<()> {
     let mut paces = Paces::default();
     paces.of(&Sample::take(dir));
@@ -62,7 +64,7 @@ fn fill(terminal: &Terminal, dir: &Path, options: &TopOptions) -> Result<()> {
         loop {
             let text = table.shown(&sample, &measured, chosen.sort);
             terminal.show(if chosen.help { HELP } else { &text })?;
-            let left = next.saturating_duration_since(Instant::now());
+            let left = next.saturating_duration_since(clock::now());
             if left.is_zero() || !heed(terminal, left, &mut chosen) {
                 break;
             }

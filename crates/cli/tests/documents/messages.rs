@@ -95,7 +95,7 @@ fn pieces(source: &str) -> Vec<String> {
     let mut pieces = Vec::new();
     for literal in code.split('"').skip(1).step_by(2) {
         let text = words(&literal.replace("\\\n", "").replace('`', ""));
-        for piece in text.split(|c| matches!(c, '{' | '}')).step_by(2) {
+        for piece in text.split(['{', '}']).step_by(2) {
             let piece = piece.trim();
             if piece.len() >= PIECE_MIN && piece.contains(' ') {
                 pieces.push(piece.to_owned());
