@@ -115,7 +115,6 @@ fn label(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use weft_observe::{
         ConnReport, DeviceReport, PastSums, ProcessReport, ReaderAnswer, SeenProcess,

@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn overlapping_outages_are_one() {
-        let start = Instant::now();
+        let start = weft_os::clock::now();
         let at = |ms| start + Duration::from_millis(ms);
         let outages = Outages(vec![(at(10), at(30)), (at(20), at(50))]);
         assert_eq!((outages.left(at(9)), outages.left(at(50))), (None, None));
