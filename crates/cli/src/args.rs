@@ -359,6 +359,10 @@ FAULTS
                     A bit of what arrives is changed
     delay=TIME[:jitter=TIME][,only=N]
                     What arrives is late
+    hang[:after=N][,only=N]
+                    A send request never completes, nor any behind it
+    port-down=TIME[:at=TIME]
+                    The port of the device is down for so long
     seed=NUMBER     Repeats what was left to chance
 
 EXIT STATUS
@@ -403,6 +407,7 @@ ENVIRONMENT
                     auto or basic: how SDP uses what is below it
     WEFT_SOCKETS_PATIENCE_MS
                     How long an answer for SDP may take after that for TCP
+    WEFT_OBSERVE    on or off: whether weft top, ss and metrics see the process (default: on)
     WEFT_PATHS      on or off: whether connections of weft0 begin with what earlier ones
                     learnt of the path (default: off, and on for cp, pipe and forward)
     WEFT_STATIC     Directory with weft-static-ARCH-linux, for cp, pipe and forward

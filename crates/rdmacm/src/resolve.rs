@@ -187,10 +187,15 @@ impl IdInner {
     /// Whether a Probe goes to the peer before the path to it is known: to find out by which
     /// transport it is reached, or on this host whether anybody is there yet. To another host that
     /// is reached by Shuttle alone the Request does the same, without waiting for an answer first:
-    /// on paths longer than that wait the Retry comes so much sooner.
+    /// on paths longer than that wait the Retry comes so much sooner. Where it may not leave, that
+    /// nobody is there is still to be said first.
     fn must_probe(&self, peer: SocketAddr) -> bool {
-        let here = self.local.is_some_and(|local| local.ip() == peer.ip());
-        let one_way = self.transport_towards(peer) == CmTransport::Shuttle && !here;
+        let elsewhere = self.local.is_some_and(|local| {
+            let secrecy = self.channel.host().secrecy();
+            let permitted = secrecy.decide(PeerTransport::Shuttle, local.ip(), peer.ip()).is_ok();
+            permitted && local.ip() != peer.ip()
+        });
+        let one_way = self.transport_towards(peer) == CmTransport::Shuttle && elsewhere;
         peer.port() != 0 && !peer.ip().is_multicast() && !one_way
     }
 
