@@ -172,10 +172,11 @@ impl ConnSlot {
     }
 
     /// It is not among the active ones any more: what they wait for is done now.
-    pub fn deactivate(&self) {
+    /// The acknowledgement among it was `missed` if the call that it waited for has not come.
+    pub fn deactivate(&self, missed: bool) {
         self.set_active(false);
         self.flush();
-        self.send_reply(false);
+        self.send_reply(missed);
         if self.is_leased() {
             self.rest();
         }
@@ -189,7 +190,7 @@ impl ConnSlot {
 
     /// Sends the acknowledgement that has waited for the application's next call: that was to
     /// sleep, or has not come, if it was `missed`.
-    pub fn send_reply(&self, missed: bool) {
+    fn send_reply(&self, missed: bool) {
         if self.owes_reply() {
             if missed {
                 self.slot.lock().polls.defer_backoff.begin(clock::now());
@@ -272,16 +273,14 @@ impl ConnSlot {
     }
 
     fn step(&self, guard: MutexGuard<'_, Guarded>, wakes: PostponedWakes, now: Instant) {
-        let mut owes_reply = false;
         let act = |guarded: &mut Guarded, work| {
             let driver = guarded.driver.as_deref_mut()?;
             let notices = self.act(driver, work, now);
-            owes_reply = driver.has_deferred_reply();
             let over = guarded.driver.take_if(|driver| driver.is_over());
             (over.is_some() || !notices.are_none()).then_some(Outcome { notices, over })
         };
         self.slot.step(guard, act, || drop(wakes), |outcome| self.tell(outcome));
-        if owes_reply {
+        if self.owes_reply() {
             self.note_reply();
         }
     }
@@ -406,7 +405,7 @@ impl ConnSlot {
         self.activate();
         // Who armed a queue meanwhile may have looked at the active ones just before.
         if self.group().is_some() && self.cqs.iter().any(|cq| cq.is_armed()) {
-            self.deactivate();
+            self.deactivate(false);
         }
     }
 

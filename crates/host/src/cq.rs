@@ -118,12 +118,16 @@ impl HostCq {
         members.single = single;
     }
 
-    /// Adds what its connections are polled by to `groups`, for a thread that sleeps until one of
-    /// them has something; whether those are all of its connections.
-    pub(crate) fn add_groups(&self, groups: &mut Vec<Arc<PollGroup>>) -> bool {
+    /// Has all its connections polled together, for a thread that sleeps until one of them has
+    /// something.
+    pub(crate) fn gather_all(&self) {
         if !self.members.read().single.is_empty() {
             self.gather(&mut self.members.write());
         }
+    }
+
+    /// Adds what its connections are polled by to `groups`; whether those are all of them.
+    pub(crate) fn add_groups(&self, groups: &mut Vec<Arc<PollGroup>>) -> bool {
         let members = self.members.read();
         for group in &members.groups {
             if !groups.iter().any(|known| Arc::ptr_eq(known, group)) {

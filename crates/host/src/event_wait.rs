@@ -150,8 +150,9 @@ impl EventWaiter {
     pub fn wait(&self, counter: &dyn EventCounter) -> Result<(), i32> {
         // A thread that is cancelled while it waits never gives this back.
         let Some(mut habit) = self.habit.try_lock() else {
-            self.is_shared.store(true, Ordering::Release);
-            self.release();
+            if !self.is_shared.swap(true, Ordering::AcqRel) {
+                self.release();
+            }
             return counter.take();
         };
         let (begun, mut wait) = (clock::now(), WaitTimes::default());
@@ -183,7 +184,11 @@ impl EventWaiter {
 
     /// Leaves the sockets to the reactor.
     fn release(&self) {
-        self.groups().into_iter().flatten().for_each(|group| group.resume());
+        let mut groups = Vec::new();
+        for cq in self.cqs.lock().iter().filter_map(Weak::upgrade) {
+            cq.add_groups(&mut groups);
+        }
+        groups.iter().for_each(|group| group.resume());
     }
 
     fn wait_leased(
@@ -231,7 +236,11 @@ impl EventWaiter {
     fn groups(&self) -> Option<Vec<Arc<PollGroup>>> {
         let mut groups = Vec::new();
         let complete = self.cqs.lock().iter().filter_map(Weak::upgrade).all(|cq| {
-            cq.host().settings().progress != ProgressMode::Engine && cq.add_groups(&mut groups)
+            if cq.host().settings().progress == ProgressMode::Engine {
+                return false;
+            }
+            cq.gather_all();
+            cq.add_groups(&mut groups)
         });
         (complete && !groups.is_empty() && groups.len() <= GROUPS_MAX).then_some(groups)
     }

@@ -149,7 +149,7 @@ impl PollGroup {
             if active.len() > ACTIVE_MAX { active.pop_front() } else { None }
         };
         if let Some(surplus) = surplus {
-            surplus.deactivate();
+            surplus.deactivate(false);
         }
     }
 
@@ -290,10 +290,7 @@ impl PollGroup {
     /// Nothing is left to the application's next call, which is to sleep, or was `missed`.
     fn put_down_active(&self, missed: bool) {
         let active = std::mem::take(&mut *self.active.lock());
-        for slot in active {
-            slot.send_reply(missed);
-            slot.deactivate();
-        }
+        active.iter().for_each(|slot| slot.deactivate(missed));
     }
 
     /// Has the reactor watch the set again, and do what is left to the application's next call.
