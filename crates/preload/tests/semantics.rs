@@ -74,6 +74,7 @@ behaviours! {
     immediate_data_comes_with_sends_and_writes = "immediates"
     the_answer_to_a_read_goes_where_it_may_be_written = "read_sinks"
     many_threads_share_a_completion_queue = "threads"
+    a_write_completes_although_other_connections_were_used_since = "many_writes"
     a_builder_holds_its_own_queue_only = "builders"
     descriptors_are_out_of_the_way = "descriptors"
     a_killed_peer_ends_its_own_requests_and_no_others = "killed_peers"

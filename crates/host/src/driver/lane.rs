@@ -191,9 +191,10 @@ impl LaneLink {
         if self.answer_reads(core) {
             return true;
         }
-        // Who only polls finds the acknowledgements itself: the peer rings for who may sleep.
-        let may_sleep = core.qp.send_cq().has_channel();
-        let in_flight = may_sleep && core.conn.as_ref().is_some_and(Conn::is_in_flight);
+        // Who polls only a few connections finds the acknowledgements itself. The peer rings for who
+        // may sleep, and for one of many connections: a poll looks at those that have something.
+        let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group();
+        let in_flight = needs_bell && core.conn.as_ref().is_some_and(Conn::is_in_flight);
         self.lane.sleep(in_flight || self.is_full) || self.has_more
     }
 

@@ -316,6 +316,11 @@ impl Core {
         self.ignore_bell();
     }
 
+    /// Whether it is one of many connections that are polled together.
+    pub fn is_in_group(&self) -> bool {
+        self.set.is_some()
+    }
+
     /// Has the bell of a lane watched for `source` where the socket is.
     pub fn register_bell(&mut self, bell: BorrowedFd<'_>, source: Arc<dyn Pollable>) {
         let reactor = self.host.reactor();
