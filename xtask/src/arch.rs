@@ -31,7 +31,7 @@ pub struct Room {
 }
 
 /// The graph, from the lowest layer up.
-pub const HOUSE: [Room; 38] = [
+pub const HOUSE: [Room; 39] = [
     room("units", 0, &[], "forbid").sans_io(),
     room("degen", 1, &["units"], "deny"),
     room("chart", 0, &[], "forbid"),
@@ -44,6 +44,7 @@ pub const HOUSE: [Room; 38] = [
     room("reactor", 1, &["os", "sync"], "forbid"),
     room("fault", 1, &["units"], "forbid").sans_io(),
     room("observe", 1, &["os"], "forbid"),
+    room("capture", 1, &["os", "sync", "units", "wire"], "forbid"),
     room("verbs", 1, &["wire", "sync", "guard"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),
     room("shuttle", 1, &["wire", "memory"], "forbid").sans_io(),
@@ -75,10 +76,10 @@ pub const HOUSE: [Room; 38] = [
 
 const CLI: &[&str] = &[
     "degen", "sim", "host", "net", "os", "fault", "bench", "perf", "session", "copy", "streams",
-    "observe",
+    "observe", "capture",
 ];
 const HOST: &[&str] =
-    &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory", "observe"];
+    &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory", "observe", "capture"];
 const PRELOAD: &[&str] = &[
     "host",
     "rdmacm",

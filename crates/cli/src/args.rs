@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use weft_capture::{CaptureSpec, CaptureSpecError};
 use weft_fault::FaultPlan;
 
 /// RDMA over any IP network, in user space.
@@ -130,6 +131,19 @@ pub struct RunOptions {
     #[arg(long, value_name = "FAULT", value_parser = FaultPlan::parse)]
     pub fault: Vec<FaultPlan>,
 
+    /// Write CMD's packets in clear into FILE, as pcapng for Wireshark and tshark
+    ///
+    /// iWARP as it is, Shuttle as RoCE v2, or as it is with `view=shuttle` or `view=both`. With
+    /// `size=10M` a ring of `files=N`, with `qp=N` the Nth queue pair of a process alone; `%p` in
+    /// the name is the process id. Nothing goes by shared memory then. docs/observe.md says more.
+    #[arg(
+        long,
+        value_name = "FILE[,KEY=VALUE...]",
+        value_hint = ValueHint::FilePath,
+        value_parser = capture_spec
+    )]
+    pub pcap: Option<String>,
+
     /// Fail with status 123 if CMD succeeds and no RDMA operation ran
     #[arg(long)]
     pub require_traffic: bool,
@@ -156,6 +170,11 @@ pub struct RunOptions {
         value_hint = ValueHint::CommandWithArguments
     )]
     pub command: Vec<OsString>,
+}
+
+/// Checks what is to be captured, and leaves it as it is for CMD's processes.
+fn capture_spec(text: &str) -> Result<String, CaptureSpecError> {
+    CaptureSpec::parse(text).map(|_| text.to_owned())
 }
 
 /// The arguments of `weft doctor`.
@@ -340,6 +359,7 @@ EXAMPLES
     A program's error paths:
         weft run --fault qp-error:after=1000 ./program
         weft run --fault 'drop=1%; delay=5ms; seed=7' ./program
+        weft run --pcap out.pcapng ./program
 
 FAULTS
     qp-error[=SHARE][:after=N|at=TIME][,status=STATUS][,only=N]
@@ -394,6 +414,7 @@ ENVIRONMENT
     WEFT_DEVICES    The devices that CMD is to see, with commas between them
                     (default: weft0,weft_iw0)
     WEFT_FAULT      What is to go wrong, as --fault
+    WEFT_PCAP       Where packets are captured, as --pcap
     WEFT_STATS      on or off: as --stats; the default is on under CI=true
     WEFT_TALLY      Set by weft run: where the processes of a run count
     WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`

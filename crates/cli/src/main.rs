@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod args;
+mod capture;
 mod cdi;
 mod doctor;
 #[cfg(test)]

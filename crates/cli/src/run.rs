@@ -14,7 +14,7 @@ use weft_net::secrecy::read_key;
 use crate::args::{Level, RunOptions};
 use crate::program::Executable;
 use crate::watch::Watch;
-use crate::{OUR_FAILURE, library, preload, stubs, sys, variables};
+use crate::{OUR_FAILURE, capture, library, preload, stubs, sys, variables};
 
 const PRELOAD: &str = "LD_PRELOAD";
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -47,6 +47,10 @@ pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
     }
     plan_faults(options, &mut environment);
     let ours = |error| RunFailure { status: OUR_FAILURE, error };
+    if let Some(pcap) = &options.pcap {
+        let spec = capture::make_room(pcap).map_err(ours)?;
+        environment.set("WEFT_PCAP", spec);
+    }
     if let Some(watch) = Watch::wanted(options, &mut environment).map_err(ours)? {
         let end = sys::spawn(&options.command, &environment.0)
             .and_then(|child| child.wait())

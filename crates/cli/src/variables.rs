@@ -4,6 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 
+use weft_capture::CaptureSpec;
 use weft_fault::FaultPlan;
 use weft_net::ports::PortBounds;
 
@@ -20,6 +21,7 @@ enum AllowedValues {
     OneOf(&'static [&'static str]),
     Number,
     Plan,
+    Capture,
     Ports,
     Any,
 }
@@ -27,7 +29,7 @@ enum AllowedValues {
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 27] = [
+pub const KNOWN: [Variable; 28] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -48,6 +50,7 @@ pub const KNOWN: [Variable; 27] = [
     Variable { name: "WEFT_DEV", values: AllowedValues::Any },
     Variable { name: "WEFT_DEVICES", values: AllowedValues::Any },
     Variable { name: "WEFT_FAULT", values: AllowedValues::Plan },
+    Variable { name: "WEFT_PCAP", values: AllowedValues::Capture },
     Variable { name: "WEFT_STATS", values: ON_OFF },
     Variable { name: "WEFT_OBSERVE", values: ON_OFF },
     Variable { name: "WEFT_TALLY", values: AllowedValues::Any },
@@ -93,6 +96,10 @@ fn warning(name: &OsStr, value: &OsStr) -> Option<String> {
             Ok(_) => return None,
             Err(error) => return Some(format!("{name} is ignored: {error}")),
         },
+        AllowedValues::Capture => match CaptureSpec::parse(&text) {
+            Ok(_) => return None,
+            Err(error) => return Some(format!("{name} is ignored: {error}")),
+        },
         _ => return None,
     };
     Some(format!("{name}={text} is ignored; it can be: {wanted}"))
@@ -122,6 +129,7 @@ mod tests {
         assert!(warned("WEFT_PORTS", "0-9")[0].contains("such as 4000-4099"));
         assert!(warned("WEFT_LIB", "anything").is_empty());
         assert!(warned("WEFT_FAULT", "drop=1%").is_empty());
+        assert!(warned("WEFT_PCAP", "out,qp=x")[0].contains("no number"));
         assert!(warned("WEFT_FAULT", "drop=1")[0].contains("drop=SHARE"));
     }
 
@@ -132,5 +140,6 @@ mod tests {
         let documented: Vec<String> =
             rows.map(|row| format!("WEFT{}", row.split('`').next().unwrap_or_default())).collect();
         assert_eq!(documented, KNOWN.map(|known| known.name));
+        assert_eq!(weft_host::VARIABLES, KNOWN.map(|known| known.name), "the library knows them");
     }
 }

@@ -7,6 +7,38 @@ use std::time::Duration;
 use weft_net::ports::PortBounds;
 use weft_reactor::THREADS_MAX;
 
+/// The names of all variables that Weft reads, in any of its parts; docs/environment.md has them.
+pub const VARIABLES: [&str; 28] = [
+    "WEFT",
+    "WEFT_LOG",
+    "WEFT_LIB",
+    "WEFT_SEED",
+    "WEFT_CRC",
+    "WEFT_MARKERS",
+    "WEFT_LANE",
+    "WEFT_PROGRESS",
+    "WEFT_PORTS",
+    "WEFT_STALL_TIMEOUT_MS",
+    "WEFT_THREADS",
+    "WEFT_DEV",
+    "WEFT_DEVICES",
+    "WEFT_FAULT",
+    "WEFT_PCAP",
+    "WEFT_STATS",
+    "WEFT_OBSERVE",
+    "WEFT_TALLY",
+    "WEFT_KEY",
+    "WEFT_INSECURE",
+    "WEFT_TRANSPORT",
+    "WEFT_SOCKETS",
+    "WEFT_SOCKETS_RULES",
+    "WEFT_SOCKETS_VERBOSE",
+    "WEFT_SOCKETS_STYLE",
+    "WEFT_SOCKETS_PATIENCE_MS",
+    "WEFT_PATHS",
+    "WEFT_STATIC",
+];
+
 /// Who makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressMode {

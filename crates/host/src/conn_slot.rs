@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+use weft_capture::CaptureTap;
 use weft_net::stream::MpaCarrier;
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{PollSet, Pollable};
@@ -123,6 +124,7 @@ impl ConnSlot {
     pub fn hold(&self, mut driver: Box<Driver>) {
         let Some(this) = self.this.upgrade() else { return };
         driver.inject_faults(self.number);
+        driver.set_tap(self.number);
         if self.waits_forever.load(Ordering::Acquire) {
             driver.wait_for_recv_forever();
         }
@@ -454,6 +456,11 @@ impl ConnSlot {
             self.set_leased(driver, false);
         }
         self.step(guard, wakes, now);
+    }
+
+    /// What sees the packets of its connection, if they are captured.
+    pub fn tap(&self, kind: DeviceKind, qp: &Qp) -> Option<CaptureTap> {
+        self.host.tap(kind, qp, self.number)
     }
 
     /// Posted work waits: sends it from here, or has the reactor send it.

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
+use weft_capture::{CaptureSpec, CaptureTap, CapturedQp, PacketCapture};
 use weft_fault::{FaultPlan, Verb};
 use weft_net::secrecy::Secrecy;
 use weft_net::udp::UdpPort;
@@ -29,7 +30,7 @@ use weft_reactor::{Reactor, ReactorSetup};
 use weft_rnic::RdmaDevice;
 use weft_rnic::shuttle::Route;
 use weft_sync::{Mutex, MutexGuard};
-use weft_verbs::Misuse;
+use weft_verbs::{Misuse, Qp, QpType};
 
 use crate::config::{LaneUse, Settings};
 use crate::connections::Connections;
@@ -65,6 +66,8 @@ pub struct HostSetup {
     pub at_thread_start: Option<fn()>,
     /// The directory where it is seen from outside, if it is: see [`weft_observe`].
     pub observed_in: Option<PathBuf>,
+    /// Where packets are captured, if they are.
+    pub capture: Option<CaptureSpec>,
 }
 
 impl Default for HostSetup {
@@ -78,6 +81,7 @@ impl Default for HostSetup {
             known_paths: None,
             at_thread_start: None,
             observed_in: None,
+            capture: None,
         }
     }
 }
@@ -101,6 +105,7 @@ impl HostSetup {
             },
             at_thread_start: None,
             observed_in: observed_in(),
+            capture: capture_from_environment(),
         }
     }
 }
@@ -123,6 +128,18 @@ fn observed_in() -> Option<PathBuf> {
     (!off).then(|| place::directory(|name| std::env::var_os(name)))
 }
 
+/// What `WEFT_PCAP` wants to be captured.
+fn capture_from_environment() -> Option<CaptureSpec> {
+    let text = std::env::var("WEFT_PCAP").ok().filter(|text| !text.is_empty())?;
+    match CaptureSpec::parse(&text) {
+        Ok(spec) => Some(spec),
+        Err(error) => {
+            log::warn!("WEFT_PCAP is ignored: {error}");
+            None
+        }
+    }
+}
+
 /// One machine as RDMA sees it.
 pub struct Host {
     settings: Settings,
@@ -133,6 +150,7 @@ pub struct Host {
     tally: LazyLock<Option<Tally>>,
     at_thread_start: Option<fn()>,
     observed_in: Option<PathBuf>,
+    capture: Option<Arc<PacketCapture>>,
     /// The process that made the present [`Local`].
     owner: AtomicU32,
     generation: AtomicUsize,
@@ -158,6 +176,7 @@ impl Host {
             known_paths,
             at_thread_start,
             observed_in,
+            capture,
         } = setup;
         Arc::new(Self {
             settings,
@@ -168,6 +187,7 @@ impl Host {
             tally: LazyLock::new(Tally::from_environment),
             at_thread_start,
             observed_in,
+            capture: capture.map(PacketCapture::new),
             owner: AtomicU32::new(0),
             generation: AtomicUsize::new(0),
             locals: [const { OnceLock::new() }; GENERATIONS],
@@ -277,10 +297,21 @@ impl Host {
         self.settings.lane == LaneUse::On
     }
 
-    /// Whether somebody wants to see what goes wrong on the network, or to know that nobody without
-    /// the key takes part: nothing may bypass the transports then.
+    /// Whether somebody wants to see what goes by the network or goes wrong on it, or to know that
+    /// nobody without the key takes part: nothing may bypass the transports then.
     pub fn is_observed(&self) -> bool {
-        self.faults.is_some() || self.secrecy().has_key()
+        self.faults.is_some() || self.capture.is_some() || self.secrecy().has_key()
+    }
+
+    /// What sees the packets of a connection of `qp` on a device of this kind, if they are
+    /// captured. The queue pair is the one with this `number` of the process.
+    pub(crate) fn tap(&self, kind: DeviceKind, qp: &Qp, number: u32) -> Option<CaptureTap> {
+        self.capture.as_ref()?.tap(CapturedQp {
+            device: self.devices.name(kind).into(),
+            number: qp.num(),
+            ordinal: number,
+            is_reliable: qp.kind() != QpType::Uc,
+        })
     }
 
     /// Where it remembers paths, if it does.

@@ -60,11 +60,12 @@ mod slot;
 mod srq;
 mod sync;
 pub mod tally;
+mod tap;
 mod time_wait;
 mod wakes;
 mod xrcd;
 
-pub use config::{CmTransport, ProgressMode, Settings};
+pub use config::{CmTransport, ProgressMode, Settings, VARIABLES};
 pub use context::Context;
 pub use context::memory::Advice;
 pub use cq::HostCq;

@@ -16,6 +16,7 @@ use weft_net::udp::UdpPort;
 use weft_os::clock;
 use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_rnic::wire::capability::Capabilities;
+use weft_rnic::wire::tap::TapEnds;
 use weft_rnic::{MpaLink, MpaQp, RdmaDevice, WhenClosed};
 use weft_sync::Mutex;
 use weft_verbs::qp::QpInit as Init;
@@ -388,6 +389,15 @@ pub(crate) fn take_stream(
     };
     let mut mpa = MpaQp::new(Arc::clone(qp), &link, clock::ns_at(clock::now()));
     mpa.set_rnr_timer(RNR_TIMER_NS);
+    if let MpaCarrier::Tcp(stream) = &stream
+        && let Some((local, remote)) = tcp::addresses(stream.fd())
+        && let Some(mut tap) = slot.tap(DeviceKind::Iwarp, qp)
+    {
+        let [request, reply] = &agreed.frames;
+        let calls = role == MpaRole::Initiator;
+        tap.begin_stream(TapEnds { local, remote }, calls, [request, reply]);
+        mpa.set_tap(Box::new(tap));
+    }
     slot.attach(mpa, stream, watcher);
     Ok(())
 }

@@ -118,6 +118,8 @@ pub struct Agreed {
     pub peer_ord: Option<u16>,
     /// What the application at the other end sent along.
     pub private_data: Vec<u8>,
+    /// The Request and the Reply, as they travelled.
+    pub frames: [Vec<u8>; 2],
 }
 
 /// A well-formed answer to a Request.
@@ -203,6 +205,7 @@ impl Initiator {
             markers_out: frame.markers,
             ird: self.offer.advertised_ird(self.offer.ird),
             ord: self.offer.ord,
+            frames: [self.request(), bytes.to_vec()],
             ..Agreed::default()
         };
         if !self.offer.enhanced {
@@ -258,6 +261,7 @@ pub struct Responder {
     markers: bool,
     block: Option<Enhanced>,
     private_data: Vec<u8>,
+    request: Vec<u8>,
 }
 
 impl Responder {
@@ -280,6 +284,7 @@ impl Responder {
             markers: frame.markers,
             block,
             private_data: private_data.to_vec(),
+            request: bytes.to_vec(),
         })
     }
 
@@ -319,6 +324,7 @@ impl Responder {
         let block = self.block.map(|request| settle_block(request, offer, &mut agreed));
         let bytes = encode(frame, block, &offer.private_data);
         agreed.private_data = self.private_data;
+        agreed.frames = [self.request, bytes.clone()];
         Ok((bytes, agreed))
     }
 

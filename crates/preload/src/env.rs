@@ -10,36 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 use weft_fault::FaultPlan;
+use weft_host::VARIABLES;
 
 use crate::log::{self, LogLevel};
 use crate::rdma;
-
-/// The variables that some part of Weft reads.
-const KNOWN: [&str; 23] = [
-    "WEFT",
-    "WEFT_LOG",
-    "WEFT_LIB",
-    "WEFT_SEED",
-    "WEFT_CRC",
-    "WEFT_MARKERS",
-    "WEFT_LANE",
-    "WEFT_PROGRESS",
-    "WEFT_STALL_TIMEOUT_MS",
-    "WEFT_THREADS",
-    "WEFT_DEV",
-    "WEFT_DEVICES",
-    "WEFT_FAULT",
-    "WEFT_STATS",
-    "WEFT_OBSERVE",
-    "WEFT_TALLY",
-    "WEFT_KEY",
-    "WEFT_INSECURE",
-    "WEFT_TRANSPORT",
-    "WEFT_SOCKETS_RULES",
-    "WEFT_SOCKETS_VERBOSE",
-    "WEFT_SOCKETS_STYLE",
-    "WEFT_SOCKETS_PATIENCE_MS",
-];
 
 /// The settings of this process.
 #[derive(Debug, PartialEq, Eq)]
@@ -127,7 +101,8 @@ fn parse(
             b"VERBS_LOG_FILE" => settings.log_file = CString::new(value).ok(),
             name if name.starts_with(b"WEFT_") && !is_known(name) => {
                 let name = String::from_utf8_lossy(name);
-                warnings.push(format!("unknown variable {name}; known are {}", KNOWN.join(", ")));
+                warnings
+                    .push(format!("unknown variable {name}; known are {}", VARIABLES.join(", ")));
             }
             _ => {}
         }
@@ -137,7 +112,7 @@ fn parse(
 }
 
 fn is_known(name: &[u8]) -> bool {
-    KNOWN.iter().any(|k| k.as_bytes() == name)
+    VARIABLES.iter().any(|k| k.as_bytes() == name)
 }
 
 #[cfg(test)]
@@ -166,7 +141,7 @@ mod tests {
 
     #[test]
     fn unknown_variables_warn_and_known_ones_do_not() {
-        for name in KNOWN {
+        for name in VARIABLES {
             let value = match name {
                 "WEFT_LOG" => "info",
                 "WEFT" => "on",

@@ -92,6 +92,13 @@ impl OutgoingFrames {
         rest.is_some()
     }
 
+    /// The next `octets` bytes that are to be written.
+    pub fn copy_next(&self, octets: usize, regions: &RegionReader<'_>) -> Vec<u8> {
+        let mut next = self.rest(regions).unwrap_or_default();
+        next.truncate(octets);
+        next
+    }
+
     fn rest(&self, regions: &RegionReader<'_>) -> Option<Vec<u8>> {
         let mut all = Vec::with_capacity(self.gather.len());
         for piece in self.gather.pieces() {

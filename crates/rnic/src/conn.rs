@@ -15,6 +15,7 @@ use weft_shuttle::{Route, Unopened};
 use weft_verbs::Qp;
 use weft_wire::capability::Capabilities;
 use weft_wire::datagram::{NOTICE_LEN, Notice};
+use weft_wire::tap::PacketTap;
 
 use crate::batch::{Batch, Written};
 use crate::lane::SegmentLane;
@@ -305,6 +306,16 @@ impl Conn {
             Self::Shuttle(shuttle) => shuttle.capabilities(),
             Self::Datagram(ud) => ud.capabilities(),
             Self::Loopback(loopback) => loopback.capabilities(),
+        }
+    }
+
+    /// Has `tap` see what is sent and received from now on. Loopback and lanes have nothing to see.
+    pub fn set_tap(&mut self, tap: Box<dyn PacketTap>) {
+        match self {
+            Self::Mpa(mpa) => mpa.set_tap(tap),
+            Self::Shuttle(shuttle) => shuttle.connection_mut().set_tap(tap),
+            Self::Datagram(ud) => ud.set_tap(tap),
+            Self::Loopback(_) => {}
         }
     }
 

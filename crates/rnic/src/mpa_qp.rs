@@ -6,6 +6,7 @@ use weft_mpa::{Agreed, MpaRole, RxFault};
 use weft_rdmap::{self as rdmap, RxPort, StreamFault, TxPort};
 use weft_verbs::{Qp, QpState};
 use weft_wire::capability::Capabilities;
+use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
 use crate::batch::{Batch, OutgoingFrames, Written};
 use crate::conn::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
@@ -81,6 +82,7 @@ pub struct MpaQp {
     broken: bool,
     /// Segments go through shared memory, not through TCP.
     lane: Option<LaneTraffic>,
+    tap: Option<Box<dyn PacketTap>>,
 }
 
 impl MpaQp {
@@ -130,7 +132,13 @@ impl MpaQp {
             end: ConnectionEnd::Local,
             broken: false,
             lane: None,
+            tap: None,
         }
+    }
+
+    /// Has `tap` see the bytes of the stream from now on.
+    pub fn set_tap(&mut self, tap: Box<dyn PacketTap>) {
+        self.tap = Some(tap);
     }
 
     /// Goes on over shared memory, before anything was sent.
@@ -286,6 +294,12 @@ impl MpaQp {
                 false if nothing => Written::Octets(0),
                 false => write(&self.out.batch()),
             };
+            if let Written::Octets(octets) = written
+                && let Some(tap) = &mut self.tap
+            {
+                let what = self.out.copy_next(octets, &regions);
+                tap.see(TapDirection::Sent, None, Tapped::Stream(&what));
+            }
             (fault, written)
         };
         let gone = (written == Written::Gone).then(|| self.handle_gone());
@@ -342,6 +356,10 @@ impl MpaQp {
         let mut port = RxPort::new(&mut self.rdmap, &self.qp, patient);
         match self.mpa.handle_received(bytes, &mut port) {
             Ok(consumed) => {
+                if let Some(tap) = &mut self.tap {
+                    let what = Tapped::Stream(bytes.get(..consumed).unwrap_or(bytes));
+                    tap.see(TapDirection::Received, None, what);
+                }
                 let (held, written) = (port.held(), port.written());
                 if written {
                     self.qp.written();

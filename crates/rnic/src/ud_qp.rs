@@ -25,6 +25,7 @@ use weft_wire::datagram::{
     DatagramHeader, GROUP_QPN, HEADER_LEN_MAX, NOTICE_LEN, Notice, ROUTE_LEN, SealedHeader,
     route_header,
 };
+use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
 use crate::batch::DatagramBurst;
 use crate::conn::{ConnEvent, DroppedDatagram};
@@ -76,6 +77,7 @@ pub struct UdQp {
     stats: StreamStats,
     events: VecDeque<ConnEvent>,
     state: IntakeState,
+    tap: Option<Box<dyn PacketTap>>,
 }
 
 /// Whether datagrams are taken.
@@ -110,7 +112,13 @@ impl UdQp {
             stats: StreamStats::default(),
             events: VecDeque::new(),
             state: IntakeState::Open,
+            tap: None,
         }
+    }
+
+    /// Has `tap` see every datagram from now on.
+    pub fn set_tap(&mut self, tap: Box<dyn PacketTap>) {
+        self.tap = Some(tap);
     }
 
     /// The queue pair.
@@ -168,6 +176,10 @@ impl UdQp {
         }
         self.state = IntakeState::Open;
         if let Some(datagram) = self.open(now_ns, route, datagram) {
+            if let Some(tap) = &mut self.tap {
+                let what = Tapped::Datagram(datagram);
+                tap.see(TapDirection::Received, Some((*route).into()), what);
+            }
             Self::deliver(&self.qp, &mut self.stats, self.config.group, route, datagram);
         }
         whole

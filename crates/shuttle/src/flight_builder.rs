@@ -6,10 +6,11 @@
 use weft_wire::llp::{Gather, RegisteredMemory, SegmentId, UlpduSource};
 use weft_wire::shuttle::segments::{put_table, table_len};
 use weft_wire::shuttle::{CtrlHeader, DataHeader, StreamId};
+use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
 use crate::flight::{Cargo, Flight};
 use crate::path::Path;
-use crate::protect::Guard;
+use crate::protect::{Guard, copy_body};
 use crate::stream::StreamState;
 use crate::transmit::Transmit;
 
@@ -122,6 +123,7 @@ pub(crate) struct FlightBuilder<'a, S> {
     pub(crate) dry: bool,
     /// Retransmitted segments, and their bytes.
     pub(crate) resent: (u64, u64),
+    pub(crate) tap: Option<&'a mut (dyn PacketTap + 'static)>,
 }
 
 impl<S: UlpduSource> FlightBuilder<'_, S> {
@@ -217,7 +219,14 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         let several = self.body.count() > 1;
         let header = DataHeader { ctrl, several, dsn: dsn as u32, frontier };
         let start = out.gather.len();
-        self.guard.put_data(pn, &header, self.body.finish(), memory, &mut out.gather);
+        let body = self.body.finish();
+        self.guard.put_data(pn, &header, body, memory, &mut out.gather);
+        if let Some(tap) = &mut self.tap {
+            let mut clear = Vec::with_capacity(body.len());
+            copy_body(body, memory, &mut clear);
+            let what = Tapped::ShuttleData { header: &header, body: &clear };
+            tap.see(TapDirection::Sent, Some(self.path.route.into()), what);
+        }
         out.end_datagram(start);
         let size = (out.gather.len() - start) as u16;
         out.may_fragment |= size > self.path.datagram_octets;

@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use weft_wire::shuttle::frame::Ack;
 use weft_wire::shuttle::{PathId, StreamId};
+use weft_wire::tap::TapEnds;
 
 use crate::ack::Arrivals;
 use crate::ack_path::AckPath;
@@ -41,6 +42,12 @@ pub struct Route {
     pub local: SocketAddr,
     /// Address and port of the peer.
     pub remote: SocketAddr,
+}
+
+impl From<Route> for TapEnds {
+    fn from(Route { local, remote }: Route) -> Self {
+        Self { local, remote }
+    }
 }
 
 /// Validation of a route in progress.

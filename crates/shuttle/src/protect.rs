@@ -92,7 +92,7 @@ impl Guard {
             out.push_with(|slab| {
                 let start = slab.len();
                 slab.extend(header.to_bytes());
-                copy(body, memory, slab);
+                copy_body(body, memory, slab);
                 sealed.seal(header.ctrl.path.0, pn, slab, start, DATA_LEN);
             });
             return;
@@ -194,7 +194,7 @@ fn begin_crc(secret: [u64; 2], by_initiator: bool) -> Crc32c {
 }
 
 /// Appends the contents of `body`.
-fn copy(body: &Gather, memory: &impl RegisteredMemory, out: &mut Vec<u8>) {
+pub(crate) fn copy_body(body: &Gather, memory: &impl RegisteredMemory, out: &mut Vec<u8>) {
     for piece in body.pieces() {
         match *piece {
             Piece::Slab { start, len } => out.extend_from_slice(body.staged(start, len)),

@@ -21,4 +21,5 @@ pub mod mpa;
 pub mod rdmap;
 pub mod sdp;
 pub mod shuttle;
+pub mod tap;
 pub mod terminate;

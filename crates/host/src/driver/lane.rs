@@ -191,8 +191,8 @@ impl LaneLink {
         if self.answer_reads(core) {
             return true;
         }
-        // Who polls only a few connections finds the acknowledgements itself. The peer rings for who
-        // may sleep, and for one of many connections: a poll looks at those that have something.
+        // Who polls only a few connections finds the acknowledgements itself. The peer rings for
+        // who may sleep, and for one of many connections: a poll looks at those that have news.
         let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group();
         let in_flight = needs_bell && core.conn.as_ref().is_some_and(Conn::is_in_flight);
         self.lane.sleep(in_flight || self.is_full) || self.has_more

@@ -214,6 +214,12 @@ impl Driver {
         }
     }
 
+    /// Has packets captured, if they are to be, of the queue pair that has this `number` in the
+    /// process. A stream of MPA is captured from its first frame on, before it is the driver's.
+    pub fn set_tap(&mut self, number: u32) {
+        self.core.set_tap(number);
+    }
+
     /// Who does what below the verbs, once there is a connection.
     pub fn capabilities(&self) -> Option<Capabilities> {
         let conn = self.core.conn.as_ref().filter(|_| self.core.phase.has_socket());

@@ -246,7 +246,7 @@ impl ShuttleSocket {
                     bound.set_ord(ord);
                     bound.set_retry_limits(retry_limits);
                 }
-                core.conn = Some(Conn::Shuttle(bound));
+                core.begin(Conn::Shuttle(bound));
                 self.seek_lane(core);
             }
             HelloAdmission::Refused(why) if core.conn.is_none() => {

@@ -22,6 +22,7 @@ use crate::device_kind::DeviceKind;
 use crate::diagnostics;
 use crate::host::Host;
 use crate::tally::DeviceWork;
+use crate::tap::QpTap;
 
 /// What there is to do on a connection.
 pub(crate) mod todo {
@@ -155,6 +156,8 @@ pub(super) struct Core {
     watched: Interest,
     /// In which the socket is watched with others, by whoever polls or the reactor.
     set: Option<Arc<PollSet>>,
+    /// Which of the process's queue pairs it is.
+    number: u32,
     /// When somebody looked after the connection last.
     looked: Instant,
     /// For how long nobody did who should have, until a step takes note.
@@ -189,6 +192,7 @@ impl Core {
             reads: true,
             watched: Interest::READ,
             set: None,
+            number: 0,
             looked: clock::now(),
             stopped: None,
         }
@@ -314,6 +318,23 @@ impl Core {
         (self.watched, self.set) = (Interest::READ, set.cloned());
         // It is watched anew where the socket is.
         self.ignore_bell();
+    }
+
+    /// Has the packets of its connection captured, and those of the one that it is to have.
+    pub fn set_tap(&mut self, number: u32) {
+        self.number = number;
+        if let Some(conn) = &mut self.conn
+            && !matches!(conn, Conn::Mpa(_))
+            && let Some(tap) = self.host.tap(self.kind, &self.qp, number)
+        {
+            conn.set_tap(Box::new(QpTap::new(tap, &self.qp)));
+        }
+    }
+
+    /// The peer was granted the connection that it has asked for.
+    pub fn begin(&mut self, conn: Conn) {
+        self.conn = Some(conn);
+        self.set_tap(self.number);
     }
 
     /// Whether it is one of many connections that are polled together.

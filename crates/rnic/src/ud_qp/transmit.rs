@@ -9,6 +9,7 @@ use weft_verbs::qp::send_queue::SendQueue;
 use weft_verbs::{Destination, Qp, QpState, SendFlags, SendOp, WcStatus};
 use weft_wire::datagram::{DatagramHeader, HEADER_LEN_MAX};
 use weft_wire::llp::{Gather, Piece, RegisteredMemory};
+use weft_wire::tap::{TapDirection, Tapped};
 
 use super::UdQp;
 use crate::batch::{Batch, Written};
@@ -71,7 +72,14 @@ impl UdQp {
             return Some(Sending::Done);
         }
         let count = staged.unwrap_or(0);
-        let gone = if fits && route.is_some() { self.write_burst(write) } else { count };
+        let gone = match route {
+            Some(route) if fits => {
+                let gone = self.write_burst(write);
+                self.show(&qp, &sq, (first, gone), &to, route);
+                gone
+            }
+            _ => count,
+        };
         for seq in (0..gone as u32).map(|i| first.wrapping_add(i)) {
             self.stats.segments_out += 1;
             self.stats.octets_out += u64::from(sq.get(seq).len);
@@ -136,6 +144,25 @@ impl UdQp {
             out.lengths.push(len as u16);
         }
         Ok(out.lengths.len())
+    }
+
+    /// Has the tap see the packets of `count` requests from `first` on, which have left.
+    fn show(
+        &mut self,
+        qp: &Qp,
+        sq: &SendQueue,
+        (first, count): (u32, usize),
+        to: &Destination,
+        route: Route,
+    ) {
+        let Some(tap) = &mut self.tap else { return };
+        let regions = qp.regions().reader();
+        for seq in (0..count as u32).map(|i| first.wrapping_add(i)) {
+            let mut text = Vec::new();
+            if stage_text(qp, sq.get(seq), to, &regions, &mut text) {
+                tap.see(TapDirection::Sent, Some(route.into()), Tapped::Datagram(&text));
+            }
+        }
     }
 
     /// Writes what is staged; gives how many datagrams the socket took, or never will.

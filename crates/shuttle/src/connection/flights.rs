@@ -175,7 +175,7 @@ impl ShuttleConnection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> bool {
-        let Self { session, paths, streams, body, stats, cap, waits, dry, .. } = self;
+        let Self { session, paths, streams, body, stats, cap, waits, dry, tap, .. } = self;
         (*waits, *dry) = (false, false);
         let (Some(session), Some(stream), Some(source)) =
             (session, streams.get_mut(id), ports.source(id))
@@ -197,6 +197,7 @@ impl ShuttleConnection {
             sendable,
             dry: true,
             resent: (0, 0),
+            tap: tap.as_deref_mut(),
         };
         let (flight, next) = builder.build(id, stream, packets, memory, out);
         stats.segments_resent += builder.resent.0;

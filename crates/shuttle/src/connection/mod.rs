@@ -17,6 +17,7 @@ pub use time_wait::TimeWait;
 use weft_wire::llp::{UlpduSink, UlpduSource};
 use weft_wire::shuttle::hello::{HelloLimits, Modules};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
+use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
 use crate::ack::AckPace;
 use crate::config::{Identity, MAX_PATHS, ShuttleConfig};
@@ -180,6 +181,7 @@ pub struct ShuttleConnection {
     /// Segments of the packet being built.
     body: DataBody,
     stats: ConnectionStats,
+    tap: Option<Box<dyn PacketTap>>,
 }
 
 impl ShuttleConnection {
@@ -217,6 +219,18 @@ impl ShuttleConnection {
             frames: Vec::new(),
             body: DataBody::default(),
             stats: ConnectionStats::default(),
+            tap: None,
+        }
+    }
+
+    /// Has `tap` see every packet from now on.
+    pub fn set_tap(&mut self, tap: Box<dyn PacketTap>) {
+        self.tap = Some(tap);
+    }
+
+    fn tap(&mut self, direction: TapDirection, route: Route, what: Tapped<'_>) {
+        if let Some(tap) = &mut self.tap {
+            tap.see(direction, Some(route.into()), what);
         }
     }
 

@@ -5,6 +5,7 @@ use weft_wire::llp::UlpduSource;
 use weft_wire::shuttle::frame::{Ack, Frame, Frames};
 use weft_wire::shuttle::segments::PackedSegments;
 use weft_wire::shuttle::{CtrlHeader, DataHeader, Packet, PathId, StreamId, widen};
+use weft_wire::tap::{TapDirection, Tapped};
 
 use super::{ConnectionState, Order, Ports, ShuttleConnection};
 use crate::ack::AckPace;
@@ -36,7 +37,10 @@ impl ShuttleConnection {
             Ok(Packet::Ctrl(header)) => {
                 return self.handle_ctrl(now_ns, route, marked, header, datagram, ports);
             }
-            Ok(Packet::Hello { .. }) => self.handle_hello(now_ns, datagram),
+            Ok(Packet::Hello { .. }) => {
+                self.tap(TapDirection::Received, route, Tapped::ShuttleHello(datagram));
+                self.handle_hello(now_ns, datagram);
+            }
             Err(_) => self.stats.foreign_datagrams += 1,
         }
         Ok(())
@@ -63,6 +67,12 @@ impl ShuttleConnection {
         let Some(session) = &mut self.session else { return Ok(()) };
         let order = session.order;
         let body = session.guard.open_data(pn, &header.ctrl, datagram);
+        if let Some(tap) = &mut self.tap
+            && let Some(body) = body
+        {
+            let what = Tapped::ShuttleData { header: &header, body };
+            tap.see(TapDirection::Received, Some(route.into()), what);
+        }
         let segments = body.and_then(|body| PackedSegments::parse(header.several, body).ok());
         let Some(segments) = segments else {
             self.stats.foreign_datagrams += 1;
@@ -146,6 +156,10 @@ impl ShuttleConnection {
             self.stats.foreign_datagrams += 1;
             return Ok(());
         };
+        if let Some(tap) = &mut self.tap {
+            let what = Tapped::ShuttleCtrl { header: &header, frames };
+            tap.see(TapDirection::Received, Some(route.into()), what);
+        }
         if usize::from(header.path.0) == self.paths.len() && self.may_be_given_path(frames) {
             self.add_path(header.path, route);
         }

@@ -3,6 +3,7 @@
 use weft_wire::llp::RegisteredMemory;
 use weft_wire::shuttle::frame::{Frame, MAX_PLAIN_FRAME};
 use weft_wire::shuttle::{CtrlHeader, StreamId};
+use weft_wire::tap::{TapDirection, Tapped};
 
 use super::{ConnectionState, Ports, ShuttleConnection};
 use crate::ack::AckPace;
@@ -74,7 +75,9 @@ impl ShuttleConnection {
         let wait_ns = self.config.initial_rtt_ns.saturating_mul(1 << (*tries).min(10));
         *next_ns = now_ns + wait_ns.min(REPEAT_NS_MAX);
         *tries += 1;
-        put_hello(request, self.paths[0].route, out);
+        let route = self.paths[0].route;
+        put_hello(request, route, out);
+        self.tap(TapDirection::Sent, route, Tapped::ShuttleHello(out.gather.slab()));
         true
     }
 
@@ -83,7 +86,9 @@ impl ShuttleConnection {
         let owed = std::mem::take(&mut reply.owed);
         if owed {
             reply.sent_ns.get_or_insert(now_ns);
-            put_hello(&reply.octets, self.paths[0].route, out);
+            let route = self.paths[0].route;
+            put_hello(&reply.octets, route, out);
+            self.tap(TapDirection::Sent, route, Tapped::ShuttleHello(out.gather.slab()));
         }
         owed
     }
@@ -318,6 +323,10 @@ impl ShuttleConnection {
         };
         let start = out.gather.len();
         session.guard.put_ctrl(pn, &header, &self.frames, &mut out.gather);
+        if let Some(tap) = &mut self.tap {
+            let what = Tapped::ShuttleCtrl { header: &header, frames: &self.frames };
+            tap.see(TapDirection::Sent, Some(route.into()), what);
+        }
         out.end_datagram(start);
         out.route = Some(route);
         self.stats.control_out += 1;
