@@ -76,7 +76,7 @@ pub const HOUSE: [Room; 39] = [
 
 const CLI: &[&str] = &[
     "degen", "sim", "host", "net", "os", "fault", "bench", "perf", "session", "copy", "streams",
-    "observe", "capture",
+    "observe", "capture", "chart", "units",
 ];
 const HOST: &[&str] =
     &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory", "observe", "capture"];

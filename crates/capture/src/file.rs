@@ -1,9 +1,9 @@
 //! The file of a capture: opened when the first packet comes, begun anew when it is full.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use weft_os::clock;
 use weft_sync::Mutex;
 use weft_wire::tap::TapDirection;
 
+use crate::names::{claim, create_anew, numbered, program_name};
 use crate::pcapng::{LinkType, PacketBlock, interface, section};
 use crate::spec::CaptureSpec;
 use crate::tap::{CaptureTap, CapturedQp};
@@ -96,7 +97,7 @@ impl OpenFile {
     /// The first file of this process.
     fn begin(spec: &CaptureSpec) -> io::Result<Self> {
         let process = process::id();
-        let (base, file) = claim(spec, process)?;
+        let (base, file) = claim(&spec.path, spec.size_bytes.is_some(), process)?;
         let interfaces = HashMap::new();
         let mut open = Self { file, process, base, number: 1, written_bytes: 0, interfaces };
         open.put_section()?;
@@ -112,17 +113,14 @@ impl OpenFile {
             }
         }
         self.number += 1;
-        let path = numbered(&self.base, self.number);
-        self.file = OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
+        self.file = create_anew(&numbered(&self.base, self.number))?;
         self.written_bytes = 0;
         self.interfaces.clear();
         self.put_section()
     }
 
     fn put_section(&mut self) -> io::Result<()> {
-        let name = std::env::args_os().next().unwrap_or_default();
-        let name = Path::new(&name).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        self.put_block(&section(&format!("{name}, process {}", self.process)))
+        self.put_block(&section(&format!("{}, process {}", program_name(), self.process)))
     }
 
     fn put(&mut self, packet: &CapturedPacket<'_>) -> io::Result<()> {
@@ -147,54 +145,5 @@ impl OpenFile {
     fn put_block(&mut self, block: &[u8]) -> io::Result<()> {
         self.written_bytes += block.len() as u64;
         self.file.write_all(block)
-    }
-}
-
-/// Makes the file of this process: the one that `spec` names, or the same with the process id if
-/// another process has that. Gives the name without a number, too.
-fn claim(spec: &CaptureSpec, process: u32) -> io::Result<(PathBuf, File)> {
-    let text = spec.path.to_string_lossy();
-    let base = match text.contains("%p") {
-        true => PathBuf::from(text.replace("%p", &process.to_string())),
-        false => spec.path.clone(),
-    };
-    let name = |base: &Path| match spec.size_bytes {
-        Some(_) => numbered(base, 1),
-        None => base.to_path_buf(),
-    };
-    let create = |path: &Path| OpenOptions::new().create_new(true).write(true).open(path);
-    match create(&name(&base)) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let own = with_suffix(&base, &process.to_string());
-            let file =
-                OpenOptions::new().create(true).write(true).truncate(true).open(name(&own))?;
-            Ok((own, file))
-        }
-        made => Ok((base, made?)),
-    }
-}
-
-/// `out.pcapng` with the suffix `7` is `out-7.pcapng`.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let name = match path.extension() {
-        Some(extension) => format!("{stem}-{suffix}.{}", extension.to_string_lossy()),
-        None => format!("{stem}-{suffix}"),
-    };
-    path.with_file_name(name)
-}
-
-fn numbered(base: &Path, number: u32) -> PathBuf {
-    with_suffix(base, &format!("{number:05}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_keep_their_extension() {
-        assert_eq!(with_suffix(Path::new("/d/out.pcapng"), "7"), Path::new("/d/out-7.pcapng"));
-        assert_eq!(numbered(Path::new("out"), 12), Path::new("out-00012"));
     }
 }

@@ -105,6 +105,8 @@ pub enum WeftCommand {
     Top(crate::observe::TopOptions),
     /// Write the counters of devices and connections as OpenMetrics text, or serve them
     Metrics(crate::observe::MetricsOptions),
+    /// Draw what `weft run --trace` has written
+    Trace(crate::trace::TraceArgs),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -143,6 +145,13 @@ pub struct RunOptions {
         value_parser = capture_spec
     )]
     pub pcap: Option<String>,
+
+    /// Write what happens to CMD's connections and requests into FILE, as qlog in JSON-SEQ
+    ///
+    /// Packets, round trips, windows and losses, each post and completion, changes of state. `%p`
+    /// in the name is the process id. `weft trace show FILE` draws it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
 
     /// Fail with status 123 if CMD succeeds and no RDMA operation ran
     #[arg(long)]
@@ -415,6 +424,7 @@ ENVIRONMENT
                     (default: weft0,weft_iw0)
     WEFT_FAULT      What is to go wrong, as --fault
     WEFT_PCAP       Where packets are captured, as --pcap
+    WEFT_TRACE      Where events are written, as --trace
     WEFT_STATS      on or off: as --stats; the default is on under CI=true
     WEFT_TALLY      Set by weft run: where the processes of a run count
     WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`

@@ -1,44 +1,67 @@
-//! `weft run --pcap`: makes room for the files that CMD's processes will write.
+//! `weft run --pcap` and `--trace`: make room for the files that CMD's processes will write.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, absolute};
+use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context, Result, bail};
 use weft_capture::CaptureSpec;
 
-/// What a pcapng file begins with.
-const MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// A kind of file that CMD's processes write.
+struct OutputKind {
+    option: &'static str,
+    /// What it is called, with its article.
+    name: &'static str,
+    /// What it begins with.
+    magic: &'static [u8],
+}
 
-/// What `WEFT_PCAP` is to say for `text`: with a name that holds in every directory. An earlier
-/// capture of that name is removed, as that of any capture is; any other file stays.
+const CAPTURE: OutputKind =
+    OutputKind { option: "--pcap", name: "no capture", magic: &[0x0a, 0x0d, 0x0d, 0x0a] };
+const TRACE: OutputKind = OutputKind { option: "--trace", name: "no trace", magic: &[0x1e] };
+
+/// What `WEFT_PCAP` is to say for `text`: with a name that holds in every directory.
 ///
 /// # Errors
-/// The file is no capture, or its directory cannot be written to.
+/// As of [`make_room_for_trace`].
 pub fn make_room(text: &str) -> Result<OsString> {
     let spec = CaptureSpec::parse(text)?;
-    let path = absolute(&spec.path).context("--pcap")?;
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    if !directory.is_dir() {
-        bail!("--pcap: there is no directory {}", directory.display());
-    }
-    remove_capture(&path)?;
-    let mut value = path.into_os_string();
+    let mut value = CAPTURE.make_room(&spec.path)?.into_os_string();
     if let Some(at) = text.find(',') {
         value.push(&text[at..]);
     }
     Ok(value)
 }
 
-fn remove_capture(path: &Path) -> Result<()> {
-    let mut head = Vec::new();
-    match File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        read => read.with_context(|| format!("--pcap: reading {}", path.display()))?,
-    };
-    if !head.is_empty() && head != MAGIC {
-        bail!("--pcap: {} exists and is no capture; name another file", path.display());
+/// What `WEFT_TRACE` is to say for `path`. An earlier trace of that name is removed; any other
+/// file stays.
+///
+/// # Errors
+/// There is no such directory, or the file is something else.
+pub fn make_room_for_trace(path: &Path) -> Result<OsString> {
+    Ok(TRACE.make_room(path)?.into_os_string())
+}
+
+impl OutputKind {
+    fn make_room(&self, path: &Path) -> Result<PathBuf> {
+        let Self { option, name, magic } = self;
+        let path = absolute(path).context(*option)?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        if !directory.is_dir() {
+            bail!("{option}: there is no directory {}", directory.display());
+        }
+        let mut head = Vec::new();
+        match File::open(&path)
+            .and_then(|file| file.take(magic.len() as u64).read_to_end(&mut head))
+        {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
+            read => read.with_context(|| format!("{option}: reading {}", path.display()))?,
+        };
+        if !head.is_empty() && head != *magic {
+            bail!("{option}: {} exists and is {name}; name another file", path.display());
+        }
+        fs::remove_file(&path).with_context(|| format!("{option}: removing {}", path.display()))?;
+        Ok(path)
     }
-    fs::remove_file(path).with_context(|| format!("--pcap: removing {}", path.display()))
 }

@@ -28,6 +28,7 @@ mod run;
 mod stubs;
 mod sys;
 mod tally_file;
+mod trace;
 mod variables;
 mod watch;
 
@@ -86,6 +87,7 @@ fn weft(line: Vec<OsString>) -> u8 {
         WeftCommand::Ss(options) => status_of(observe::ss::main(&options)),
         WeftCommand::Top(options) => status_of(observe::top::main(&options)),
         WeftCommand::Metrics(options) => status_of(observe::metrics::main(&options)),
+        WeftCommand::Trace(options) => status_of(trace::main(&options)),
         WeftCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut visible(), "weft", &mut std::io::stdout());
             0

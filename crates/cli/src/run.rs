@@ -51,6 +51,10 @@ pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
         let spec = capture::make_room(pcap).map_err(ours)?;
         environment.set("WEFT_PCAP", spec);
     }
+    if let Some(trace) = &options.trace {
+        let path = capture::make_room_for_trace(trace).map_err(ours)?;
+        environment.set("WEFT_TRACE", path);
+    }
     if let Some(watch) = Watch::wanted(options, &mut environment).map_err(ours)? {
         let end = sys::spawn(&options.command, &environment.0)
             .and_then(|child| child.wait())

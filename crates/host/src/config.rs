@@ -8,7 +8,7 @@ use weft_net::ports::PortBounds;
 use weft_reactor::THREADS_MAX;
 
 /// The names of all variables that Weft reads, in any of its parts; docs/environment.md has them.
-pub const VARIABLES: [&str; 28] = [
+pub const VARIABLES: [&str; 29] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LIB",
@@ -24,6 +24,7 @@ pub const VARIABLES: [&str; 28] = [
     "WEFT_DEVICES",
     "WEFT_FAULT",
     "WEFT_PCAP",
+    "WEFT_TRACE",
     "WEFT_STATS",
     "WEFT_OBSERVE",
     "WEFT_TALLY",

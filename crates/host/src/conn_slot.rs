@@ -315,6 +315,7 @@ impl ConnSlot {
         }
         let this: Weak<dyn Pollable> = self.this.clone();
         let notices = driver.finish_step(now, &this);
+        driver.note_metrics(now);
         if self.owes_reply.load(Ordering::Relaxed) != driver.has_deferred_reply() {
             self.owes_reply.store(driver.has_deferred_reply(), Ordering::Release);
         }
@@ -324,7 +325,7 @@ impl ConnSlot {
 
     /// Tells the state of its queue pair, on a device of this kind, if it is another one.
     pub fn note_state(&self, kind: DeviceKind, qp: &Qp) {
-        self.told_state.note(self.host.devices().name(kind), qp);
+        self.told_state.note(self.host.devices().name(kind), qp, self.host.events());
     }
 
     fn tell(&self, outcome: Outcome) {

@@ -65,7 +65,9 @@ impl Context {
 
     /// Takes the oldest asynchronous event.
     pub fn poll_async(&self) -> Option<AsyncEvent> {
-        self.events.pop()
+        let event = self.events.pop()?;
+        self.host.events().note_async(&event);
+        Some(event)
     }
 
     /// Makes a protection domain.

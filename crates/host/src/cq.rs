@@ -159,6 +159,15 @@ impl HostCq {
     /// # Errors
     /// After the queue overflowed, once the completions before that are polled.
     pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
+        let count = self.poll_limited(out)?;
+        if count > 0 {
+            self.host.events().note_completions(&out[..count]);
+        }
+        Ok(count)
+    }
+
+    /// The same as far as the queue is not to overflow.
+    fn poll_limited(&self, out: &mut [Wc]) -> Result<usize, CqError> {
         let Some(left) = &self.left else { return self.take(out) };
         let room = out.len().min(left.load(Ordering::Acquire) as usize);
         if room > 0 || out.is_empty() {

@@ -16,6 +16,8 @@ use weft_rnic::cm::{CmState, EventKind};
 use weft_sync::Mutex;
 use weft_verbs::{Qp, QpState};
 
+use crate::events::Events;
+
 /// Tells of a connection that came or went. `peer` is looked up if it is told; `by` names what
 /// carries the connection, if that is not the network.
 pub(crate) fn tell(
@@ -56,8 +58,8 @@ impl ToldState {
     }
 
     /// Tells that the state is another one than last time, if it is.
-    pub fn note(&self, device: &str, qp: &Qp) {
-        if !log::log_enabled!(log::Level::Debug) {
+    pub fn note(&self, device: &str, qp: &Qp, events: &Events) {
+        if !log::log_enabled!(log::Level::Debug) && events.trace().is_none() {
             return;
         }
         // The state is read under the lock: another thread may tell of a later one meanwhile.
@@ -66,6 +68,7 @@ impl ToldState {
         if from != to {
             *told = to;
             let number = qp.num();
+            events.note_state(number, from, to);
             log::debug!(
                 "{device} queue pair {number:#x}: {} -> {}",
                 state_name(from),

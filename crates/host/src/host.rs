@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
-use weft_capture::{CaptureSpec, CaptureTap, CapturedQp, PacketCapture};
+use weft_capture::{CaptureSpec, CaptureTap, CapturedQp, EventTrace, PacketCapture};
 use weft_fault::{FaultPlan, Verb};
 use weft_net::secrecy::Secrecy;
 use weft_net::udp::UdpPort;
@@ -37,6 +37,7 @@ use crate::connections::Connections;
 use crate::device_kind::DeviceKind;
 use crate::devices::Devices;
 use crate::diagnostics::OpenAtExit;
+use crate::events::Events;
 use crate::faults::Faults;
 use crate::iwarp_ports::IwarpPorts;
 use crate::known_paths::KnownPaths;
@@ -68,6 +69,8 @@ pub struct HostSetup {
     pub observed_in: Option<PathBuf>,
     /// Where packets are captured, if they are.
     pub capture: Option<CaptureSpec>,
+    /// Where events are written, if they are; `%p` is the process id.
+    pub trace: Option<PathBuf>,
 }
 
 impl Default for HostSetup {
@@ -82,6 +85,7 @@ impl Default for HostSetup {
             at_thread_start: None,
             observed_in: None,
             capture: None,
+            trace: None,
         }
     }
 }
@@ -106,6 +110,7 @@ impl HostSetup {
             at_thread_start: None,
             observed_in: observed_in(),
             capture: capture_from_environment(),
+            trace: variable("WEFT_TRACE").filter(|path| !path.is_empty()).map(PathBuf::from),
         }
     }
 }
@@ -151,6 +156,7 @@ pub struct Host {
     at_thread_start: Option<fn()>,
     observed_in: Option<PathBuf>,
     capture: Option<Arc<PacketCapture>>,
+    events: Events,
     /// The process that made the present [`Local`].
     owner: AtomicU32,
     generation: AtomicUsize,
@@ -177,6 +183,7 @@ impl Host {
             at_thread_start,
             observed_in,
             capture,
+            trace,
         } = setup;
         Arc::new(Self {
             settings,
@@ -188,6 +195,7 @@ impl Host {
             at_thread_start,
             observed_in,
             capture: capture.map(PacketCapture::new),
+            events: Events::new(trace.map(EventTrace::new)),
             owner: AtomicU32::new(0),
             generation: AtomicUsize::new(0),
             locals: [const { OnceLock::new() }; GENERATIONS],
@@ -301,6 +309,11 @@ impl Host {
     /// nobody without the key takes part: nothing may bypass the transports then.
     pub fn is_observed(&self) -> bool {
         self.faults.is_some() || self.capture.is_some() || self.secrecy().has_key()
+    }
+
+    /// What is written of its events.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// What sees the packets of a connection of `qp` on a device of this kind, if they are

@@ -40,6 +40,7 @@ pub mod devices;
 pub mod diagnostics;
 mod driver;
 mod event_wait;
+mod events;
 mod faults;
 mod group;
 mod host;

@@ -30,6 +30,7 @@ use crate::host::Host;
 use crate::iwarp_connect::IwarpConnect;
 use crate::iwarp_ports::Number;
 use crate::srq::HostSrq;
+use crate::tap::joined;
 use crate::xrcd::HostXrcd;
 
 /// A round trip shorter than this is a local network, where the kernel's loss-based congestion
@@ -182,21 +183,26 @@ impl HostQp {
         if self.port.is_none() && matches!(wr.op, SendOp::AtomicWrite { .. }) {
             return Err(Misuse::Unsupported("atomic writes"));
         }
-        self.post(&wr.op, || self.inner.post_send(wr))
+        self.post(wr, || self.inner.post_send(wr))
     }
 
     /// Queues a send for the peer's receive queue `number`; [`HostQp::ring`] after the last of a
     /// list sets it going.
     pub fn post_send_to(&self, wr: &SendWr<'_>, number: u32) -> Result<(), Misuse> {
-        self.post(&wr.op, || self.inner.post_send_to(wr, number))
+        self.post(wr, || self.inner.post_send_to(wr, number))
     }
 
-    fn post(&self, op: &SendOp, post: impl FnOnce() -> Result<(), Misuse>) -> Result<(), Misuse> {
+    fn post(
+        &self,
+        wr: &SendWr<'_>,
+        post: impl FnOnce() -> Result<(), Misuse>,
+    ) -> Result<(), Misuse> {
         self.check_owner()?;
         self.host().refuse(Verb::PostSend)?;
+        self.host().events().note_send(self.num(), wr);
         match self.slot.faults() {
             None => post(),
-            Some(faults) => faults.post(&self.inner, op, post),
+            Some(faults) => faults.post(&self.inner, &wr.op, post),
         }
     }
 
@@ -216,7 +222,7 @@ impl HostQp {
 
     /// Queues a datagram to `to`; [`HostQp::ring`] after the last of a list sets it going.
     pub fn post_datagram(&self, wr: &SendWr<'_>, to: &Destination) -> Result<(), Misuse> {
-        self.post(&wr.op, || self.inner.post_datagram(wr, to))
+        self.post(wr, || self.inner.post_datagram(wr, to))
     }
 
     /// The doorbell: what is queued goes out, on this thread if nobody else drives.
@@ -230,6 +236,7 @@ impl HostQp {
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
         self.check_owner()?;
         self.host().refuse(Verb::PostRecv)?;
+        self.host().events().note_recv(self.num(), wr);
         self.inner.post_recv(wr)
     }
 
@@ -391,12 +398,16 @@ pub(crate) fn take_stream(
     mpa.set_rnr_timer(RNR_TIMER_NS);
     if let MpaCarrier::Tcp(stream) = &stream
         && let Some((local, remote)) = tcp::addresses(stream.fd())
-        && let Some(mut tap) = slot.tap(DeviceKind::Iwarp, qp)
     {
-        let [request, reply] = &agreed.frames;
-        let calls = role == MpaRole::Initiator;
-        tap.begin_stream(TapEnds { local, remote }, calls, [request, reply]);
-        mpa.set_tap(Box::new(tap));
+        let mut capture = slot.tap(DeviceKind::Iwarp, qp);
+        if let Some(capture) = &mut capture {
+            let [request, reply] = &agreed.frames;
+            let calls = role == MpaRole::Initiator;
+            capture.begin_stream(TapEnds { local, remote }, calls, [request, reply]);
+        }
+        if let Some(tap) = joined(slot.host(), qp, capture) {
+            mpa.set_tap(tap);
+        }
     }
     slot.attach(mpa, stream, watcher);
     Ok(())

@@ -1,20 +1,27 @@
-//! `weft run --pcap`: what tshark reads in the captures of programs that nobody here wrote.
+//! `weft run --pcap` and `--trace`: what tshark reads in the captures of programs that nobody here
+//! wrote, and what `weft trace show` draws.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use weft_testkit::{IWARP, Lab, Program, SHUTTLE, free_port, pair};
+use weft_testkit::{IWARP, Lab, Program, SHUTTLE, free_port, pair, weft};
 
-/// Five rounds of rping, whose client is captured; `how` follows the name of the file. Each round
-/// the server reads and writes the client's memory, and both send.
+/// Five rounds of rping, whose client is captured; `how` follows the name of the file.
 fn ping(lab: &Lab, how: &str, and: impl Fn(Program) -> Program) -> PathBuf {
-    let (file, port) = (lab.path("ping.pcapng"), free_port());
+    let file = lab.path("ping.pcapng");
+    ping_with(lab, &format!("--pcap={}{how}", file.display()), and);
+    file
+}
+
+/// Five rounds of rping, whose client is run with `option`. Each round the server reads and writes
+/// the client's memory, and both send.
+fn ping_with(lab: &Lab, option: &str, and: impl Fn(Program) -> Program) {
+    let port = free_port();
     let rping = |role: &str| {
         let line = format!("{role} -a 127.0.0.1 -p {port} -V -C 5 -S 3000");
         and(lab.program("rping").args(&line))
     };
-    let client = rping("-c").option(&format!("--pcap={}{how}", file.display()));
-    pair(&rping("-s"), &client, port);
-    file
+    pair(&rping("-s"), &rping("-c").option(option), port);
 }
 
 /// What tshark says of the packets of `file` that `filter` takes, a line each.
@@ -121,6 +128,36 @@ fn a_ring_keeps_so_many_files_and_one_queue_pair_can_be_chosen() {
         ring.iter().for_each(|name| std::fs::remove_file(lab.path(name)).expect("it is there"));
         ping(lab, ",qp=2", |program| program);
         assert!(names("ping").is_empty(), "there was one queue pair");
+    });
+}
+
+#[test]
+fn a_trace_has_what_was_posted_and_completed_and_is_drawn() {
+    Lab::over_each(&["rping"], |lab| {
+        let file = lab.path("ping.qlog");
+        let by_network = |program: Program| program.env("WEFT_LANE", "off");
+        ping_with(lab, &format!("--trace={}", file.display()), by_network);
+        let text = std::fs::read_to_string(&file).expect("it was written");
+        let records: Vec<&str> = text.split_terminator('\n').collect();
+        assert!(
+            records.iter().all(|record| record.starts_with("\u{1e}{") && record.ends_with('}'))
+        );
+        let count = |name: &str| {
+            let name = format!("\"name\":\"{name}\"");
+            records.iter().filter(|record| record.contains(&name)).count()
+        };
+        // Two Sends a round, each answered by one: the completions of both kinds.
+        assert!(count("verbs:post_send") >= 10 && count("verbs:post_recv") >= 10, "{text}");
+        assert!(count("verbs:completion") >= 20, "{text}");
+        assert!(count("transport:packet_sent") > 0 && count("transport:packet_received") > 0);
+        assert!(count("recovery:metrics_updated") > 0 && count("verbs:state_updated") >= 2);
+        let mut weft = Command::new(weft());
+        let drawn = weft.args(["trace", "show", "-o", "-"]).arg(&file).output().expect("it runs");
+        let page = weft_testkit::text(&drawn.stdout);
+        assert!(
+            page.contains("rping, process") && page.contains("payload, Mbit/s</text>"),
+            "{page}"
+        );
     });
 }
 

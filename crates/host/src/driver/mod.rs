@@ -54,6 +54,7 @@ pub(crate) use watcher::Notices;
 pub use watcher::{Answer, LinkWatcher};
 
 use crate::device_kind::DeviceKind;
+use crate::events::note_metrics;
 use crate::host::Host;
 use crate::tally::{DeviceWork, Tally};
 
@@ -211,6 +212,16 @@ impl Driver {
     pub fn inject_faults(&mut self, number: u32) {
         if let Some(socket) = self.socket.get_mut() {
             socket.inject_faults(&self.core, number);
+        }
+    }
+
+    /// Writes what the connection is like into the trace, if there is one and it is due.
+    pub fn note_metrics(&mut self, now: Instant) {
+        let host = Arc::clone(&self.core.host);
+        if let Some(trace) = host.events().trace()
+            && self.core.metrics.is_due(now)
+        {
+            note_metrics(trace, &self.report(host.devices().name(self.core.kind)));
         }
     }
 

@@ -20,9 +20,10 @@ use super::schedule::Schedule;
 use super::watcher::Notices;
 use crate::device_kind::DeviceKind;
 use crate::diagnostics;
+use crate::events::MetricsClock;
 use crate::host::Host;
 use crate::tally::DeviceWork;
-use crate::tap::QpTap;
+use crate::tap::tap_of;
 
 /// What there is to do on a connection.
 pub(crate) mod todo {
@@ -158,6 +159,8 @@ pub(super) struct Core {
     set: Option<Arc<PollSet>>,
     /// Which of the process's queue pairs it is.
     number: u32,
+    /// When what it is like is written into the trace.
+    pub metrics: MetricsClock,
     /// When somebody looked after the connection last.
     looked: Instant,
     /// For how long nobody did who should have, until a step takes note.
@@ -193,6 +196,7 @@ impl Core {
             watched: Interest::READ,
             set: None,
             number: 0,
+            metrics: MetricsClock::default(),
             looked: clock::now(),
             stopped: None,
         }
@@ -325,9 +329,9 @@ impl Core {
         self.number = number;
         if let Some(conn) = &mut self.conn
             && !matches!(conn, Conn::Mpa(_))
-            && let Some(tap) = self.host.tap(self.kind, &self.qp, number)
+            && let Some(tap) = tap_of(&self.host, self.kind, &self.qp, number)
         {
-            conn.set_tap(Box::new(QpTap::new(tap, &self.qp)));
+            conn.set_tap(tap);
         }
     }
 

@@ -1,0 +1,62 @@
+//! Which file a process writes: one of its own, whatever other processes of the same run do.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Makes the file of this `process`: the one at `path`, where `%p` is the process id, or the same
+/// with the process id if another process has that. Gives the name without a number, too, which
+/// the first of a `ring` has.
+pub(crate) fn claim(path: &Path, ring: bool, process: u32) -> io::Result<(PathBuf, File)> {
+    let text = path.to_string_lossy();
+    let base = match text.contains("%p") {
+        true => PathBuf::from(text.replace("%p", &process.to_string())),
+        false => path.to_path_buf(),
+    };
+    let name = |base: &Path| if ring { numbered(base, 1) } else { base.to_path_buf() };
+    match OpenOptions::new().create_new(true).write(true).open(name(&base)) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let own = with_suffix(&base, &process.to_string());
+            let file = create_anew(&name(&own))?;
+            Ok((own, file))
+        }
+        made => Ok((base, made?)),
+    }
+}
+
+/// An empty file at `path`, whatever was there.
+pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).write(true).truncate(true).open(path)
+}
+
+/// One of the files of a ring.
+pub(crate) fn numbered(base: &Path, number: u32) -> PathBuf {
+    with_suffix(base, &format!("{number:05}"))
+}
+
+/// `out.pcapng` with the suffix `7` is `out-7.pcapng`.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = match path.extension() {
+        Some(extension) => format!("{stem}-{suffix}.{}", extension.to_string_lossy()),
+        None => format!("{stem}-{suffix}"),
+    };
+    path.with_file_name(name)
+}
+
+/// What the program of this process is called.
+pub(crate) fn program_name() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    Path::new(&name).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_extension() {
+        assert_eq!(with_suffix(Path::new("/d/out.pcapng"), "7"), Path::new("/d/out-7.pcapng"));
+        assert_eq!(numbered(Path::new("out"), 12), Path::new("out-00012"));
+    }
+}

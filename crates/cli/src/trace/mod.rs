@@ -1,0 +1,70 @@
+//! `weft trace show`: a trace of `weft run --trace` as a page.
+//!
+//! Order: [`read`] takes the records in, [`page`] draws them. Invariant: a trace that ends in the
+//! middle of a record, as that of a killed process may, is shown as far as it goes.
+
+mod page;
+mod read;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand, ValueHint};
+
+/// The arguments of `weft trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: TraceCommand,
+}
+
+/// What `weft trace` does.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Draw rate, round trip, window and losses over time, as one page for a browser
+    ///
+    /// The page needs nothing else, and asks nobody for anything.
+    Show(TraceShow),
+}
+
+/// The arguments of `weft trace show`.
+#[derive(Debug, Args)]
+pub struct TraceShow {
+    /// What `weft run --trace FILE` has written
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+
+    /// Where the page goes; `-` is stdout [default: FILE with .html behind it]
+    #[arg(short, long, value_name = "PAGE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+/// Does what `args` say.
+///
+/// # Errors
+/// The file is no trace, or the page cannot be written.
+pub fn main(args: &TraceArgs) -> Result<()> {
+    let TraceCommand::Show(show) = &args.command;
+    let text = fs::read(&show.file).with_context(|| format!("reading {}", show.file.display()))?;
+    let run = read::read(&String::from_utf8_lossy(&text))
+        .with_context(|| format!("{} is no trace of weft run --trace", show.file.display()))?;
+    let page = page::draw(&run);
+    match &show.output {
+        Some(path) if path == Path::new("-") => Ok(io::stdout().write_all(page.as_bytes())?),
+        Some(path) => write(path, &page),
+        None => {
+            let mut name = show.file.clone().into_os_string();
+            name.push(".html");
+            write(Path::new(&name), &page)
+        }
+    }
+}
+
+fn write(path: &Path, page: &str) -> Result<()> {
+    fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+    writeln!(io::stdout(), "{}", path.display())?;
+    Ok(())
+}
