@@ -198,6 +198,21 @@ pub struct Doctor {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub lib: Option<PathBuf>,
 
+    /// Look at the path to HOST, too, where `weft doctor --serve` waits
+    ///
+    /// TCP and UDP both ways, loss and round trip by a second of probes, path MTU, address
+    /// translation, versions, keys and clocks.
+    #[arg(long, value_name = "HOST[:PORT]", value_hint = ValueHint::Hostname)]
+    pub peer: Option<String>,
+
+    /// Answer `weft doctor --peer` from other hosts, until interrupted
+    #[arg(long, conflicts_with_all = ["peer", "command", "json"])]
+    pub serve: bool,
+
+    /// With --serve, the port of TCP and UDP [default: 18522]
+    #[arg(long, requires = "serve")]
+    pub port: Option<u16>,
+
     /// The program to look at, and its arguments
     #[arg(
         trailing_var_arg = true,
@@ -321,6 +336,10 @@ EXAMPLES
 
     Why does this program find no device?
         weft doctor ./program --its-option
+
+    Do these two hosts reach each other?
+        weft doctor --serve          # on 192.0.2.1
+        weft doctor --peer 192.0.2.1 # on the other one
 
 EXIT STATUS
     0    All is well; a note is for information

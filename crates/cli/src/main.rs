@@ -67,7 +67,7 @@ fn weft(line: Vec<OsString>) -> u8 {
                 failure.status
             })
         }
-        WeftCommand::Doctor(options) => doctor::main(&options).unwrap_or(OUR_FAILURE),
+        WeftCommand::Doctor(options) => doctor::main(&options).unwrap_or_else(failed),
         WeftCommand::Info(options) => status_of(info::main(&options)),
         WeftCommand::Wan(wan) => {
             run::allow_clear_text();
@@ -115,7 +115,10 @@ fn visible() -> clap::Command {
 }
 
 fn status_of(result: anyhow::Result<()>) -> u8 {
-    let Err(error) = result else { return 0 };
+    result.map_or_else(failed, |()| 0)
+}
+
+fn failed(error: anyhow::Error) -> u8 {
     // Without a stderr the status alone must do.
     let _ = writeln!(std::io::stderr(), "weft: {error:#}");
     OUR_FAILURE

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 pub use child::{ChildExit, die_of, spawn};
-pub use socket::{join, segment, widen};
+pub use socket::{forbid_fragments, join, segment, widen};
 
 /// `main`, called by the C library directly.
 #[cfg(not(test))]

@@ -1,16 +1,20 @@
-//! `weft doctor [CMD]`: why a program does not reach Weft, and what of this machine is in the way.
+//! `weft doctor [CMD]` and `weft doctor --peer HOST`: why a program does not reach Weft, and
+//! what of this machine, or of the path to another one, is in the way.
 //!
 //! Nothing is changed and nothing of CMD is run but its dynamic linker, which is asked what it
 //! would load. Invariant: what does not hinder anybody is not called wrong, so that the exit
 //! status can be relied upon.
 //!
 //! Order: [`program`] looks at CMD, [`local`] tries the key and the sockets, [`machine`] looks at
-//! what is below, [`report`] says it.
+//! what is below, [`peer`] at the path, [`report`] says it.
 
+mod exchange;
 mod local;
 mod machine;
+mod peer;
 mod program;
 mod report;
+mod serve;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -24,11 +28,14 @@ use report::{CheckResult, DoctorReport};
 /// The exit status when something will not work.
 const UNWELL: u8 = 1;
 
-/// Examines, and says on stdout what was found; gives the exit status.
+/// Examines, or serves who does; says on stdout what was found; gives the exit status.
 ///
 /// # Errors
-/// Stdout cannot be written.
-pub fn main(options: &Doctor) -> io::Result<u8> {
+/// Stdout cannot be written, or the port cannot be had.
+pub fn main(options: &Doctor) -> anyhow::Result<u8> {
+    if options.serve {
+        serve::main(options.port.unwrap_or(exchange::PORT))?;
+    }
     let report = examine(options);
     let text = if options.json { report.to_json() } else { report.to_text() };
     io::stdout().write_all(text.as_bytes())?;
@@ -51,6 +58,9 @@ fn examine(options: &Doctor) -> DoctorReport {
     program::environment(&mut report);
     local::examine(&mut report);
     machine::examine(&mut report);
+    if let Some(peer) = &options.peer {
+        peer::examine(peer, &mut report);
+    }
     report
 }
 

@@ -1,5 +1,6 @@
 //! Options of sockets that the standard library does not know.
 
+use std::io;
 use std::mem::size_of;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -7,6 +8,16 @@ use std::os::fd::AsRawFd;
 /// Has the kernel cut what `socket` sends into datagrams of `bytes`; whether it can.
 pub fn segment(socket: &UdpSocket, bytes: u16) -> bool {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, bytes.into())
+}
+
+/// Has the kernel send datagrams whole or not at all, whatever it knows of the path.
+///
+/// # Errors
+/// The kernel does not.
+pub fn forbid_fragments(socket: &UdpSocket) -> io::Result<()> {
+    let v4 = set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
+    let v6 = set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
+    if v4 || v6 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Has the kernel hand out joined what `socket` receives; whether it can.

@@ -1,6 +1,8 @@
 //! `weft doctor` says in plain words why a program does not reach Weft.
 
-use std::process::Output;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Child, ChildStdout, Output, Stdio};
 
 use crate::common::{Dir, text, weft};
 
@@ -91,4 +93,78 @@ fn switching_weft_off_is_found() {
     let output = weft().arg("doctor").env("WEFT", "off").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("WEFT=off"));
+}
+
+const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+/// `weft doctor --serve` at a port that the kernel chooses, ended with this value.
+struct Serving {
+    child: Child,
+    port: u16,
+    /// It says more at the end of each exchange.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Serving {
+    fn start() -> Self {
+        let mut command = weft();
+        command.args(["doctor", "--serve", "--port", "0"]).env("WEFT_KEY", KEY);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let port = line.split_whitespace().nth(5).and_then(|port| port.parse().ok());
+        let port = port.unwrap_or_else(|| panic!("no port in {line}"));
+        Self { child, port, _stdout: stdout }
+    }
+
+    fn asked(&self, key: &str) -> Output {
+        let peer = format!("127.0.0.1:{}", self.port);
+        weft().args(["doctor", "--peer", &peer]).env("WEFT_KEY", key).output().unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_is_reached_is_well_and_another_key_is_not() {
+    let serving = Serving::start();
+    let output = serving.asked(KEY);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for found in [
+        "both are 0.",
+        "of 100 probes",
+        "datagrams of 8952 bytes come back whole",
+        "arrives at ports that sent nothing",
+        "the peer sees this host as 127.0.0.1",
+    ] {
+        assert!(said.contains(found), "no '{found}' in {said}");
+    }
+    let output = serving.asked(&KEY.replace("weft1:00", "weft1:ff"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("copy the key file"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_peer_that_is_not_there_or_is_something_else_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = listener.local_addr().unwrap().to_string();
+    let foreign = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"SSH-2.0-OpenSSH\r\n").unwrap();
+    });
+    let said = text(&doctor(&["--peer", &peer]).stdout);
+    foreign.join().unwrap();
+    assert!(said.contains("something else"), "{said}");
+    let output = doctor(&["--peer", &peer]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("nobody listens at"), "{}", text(&output.stdout));
+    let said = text(&doctor(&["--peer", "no.such.host.invalid"]).stdout);
+    assert!(said.contains("WRONG peer"), "{said}");
 }
