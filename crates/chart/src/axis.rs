@@ -25,6 +25,8 @@ pub struct ChartAxis {
 const APART: f64 = 44.0;
 /// More powers of ten than this are too close together.
 const POWERS_MAX: usize = 7;
+/// Values below this part of the largest are crowded on a linear axis.
+const CROWDED: f64 = 20.0;
 /// About so many parts has an axis that is divided evenly.
 const PARTS: f64 = 4.0;
 
@@ -62,6 +64,18 @@ impl ChartAxis {
         Self { span, log: false, low: value(first), high: value(last), ticks }
     }
 
+    /// An axis from zero to the greatest of some values, such as times, with ticks at the round
+    /// numbers between.
+    pub fn of_course(values: &[f64], span: Span) -> Self {
+        let [low, high] = bounds(values);
+        let low = low.min(0.0);
+        let step = nice(((high - low) / (PARTS + 1.0)).max(f64::MIN_POSITIVE));
+        let (first, last) = ((low / step).ceil() as i32, (high / step).floor() as i32);
+        let value = |part: i32| f64::from(part) * step;
+        let ticks = (first..=last).map(|part| (value(part), short(value(part)))).collect();
+        Self { span, log: false, low, high, ticks }
+    }
+
     fn of_powers(low: f64, high: f64, span: Span) -> Self {
         let first = low.log10().floor() as i32;
         let last = (high.log10().ceil() as i32).max(first + 1);
@@ -69,6 +83,11 @@ impl ChartAxis {
         let powers = (first..=last).step_by(each.max(1));
         let ticks = powers.map(|power| 10f64.powi(power)).map(|v| (v, short(v))).collect();
         Self { span, log: true, low: 10f64.powi(first), high: 10f64.powi(last), ticks }
+    }
+
+    /// Whether the axis is logarithmic.
+    pub fn is_log(&self) -> bool {
+        self.log
     }
 
     /// Where a value stands.
@@ -83,6 +102,14 @@ impl ChartAxis {
     pub fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
         self.ticks.iter().map(|(value, name)| (self.at(*value), name.clone()))
     }
+}
+
+/// Whether a linear axis would crowd most of some values into its lowest twentieth, so that a
+/// logarithmic one shows more. Values that are not above zero have no logarithm.
+pub fn wants_log(values: &[f64]) -> bool {
+    let (low, high) = range(values.iter().copied());
+    let crowded = values.iter().filter(|value| **value < high / CROWDED).count();
+    low > 0.0 && high.is_finite() && crowded * 2 >= values.len()
 }
 
 fn bounds(values: &[f64]) -> [f64; 2] {
@@ -143,6 +170,15 @@ mod tests {
     }
 
     #[test]
+    fn a_course_ends_where_its_values_end() {
+        let axis = ChartAxis::of_course(&[0.0, 4.0, 12.0], SPAN);
+        assert_eq!((axis.at(0.0), axis.at(12.0)), (100.0, 0.0));
+        let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
+        assert_eq!(names, ["0", "2.5", "5", "7.5", "10"]);
+        assert!(ChartAxis::of_course(&[3.0], SPAN).at(3.0).is_finite());
+    }
+
+    #[test]
     fn powers_hold_all_values() {
         let axis = ChartAxis::of_values(&[0.05, 2000.0], true, SPAN);
         let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
@@ -159,6 +195,14 @@ mod tests {
         assert_eq!(names, ["4K", "64K", "1M", "16M"]);
         let one = ChartAxis::of_places(&[64.0], true, true, SPAN);
         assert_eq!(one.at(64.0), 50.0);
+    }
+
+    #[test]
+    fn an_outlier_asks_for_a_logarithmic_axis() {
+        assert!(wants_log(&[1.0, 2.0, 3.0, 900.0]));
+        assert!(wants_log(&[0.95, 0.92, 0.003, 0.03]), "half of them");
+        assert!(!wants_log(&[10.0, 20.0, 150.0]));
+        assert!(!wants_log(&[0.0, 1.0, 900.0]) && !wants_log(&[]), "there is no logarithm");
     }
 
     #[test]

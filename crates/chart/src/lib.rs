@@ -4,9 +4,11 @@
 #![forbid(unsafe_code)]
 
 mod axis;
+mod look;
 mod svg;
 mod table;
 
-pub use axis::{ChartAxis, Span, range};
+pub use axis::{ChartAxis, Span, range, wants_log};
+pub use look::{SeriesLook, spread, style};
 pub use svg::{Svg, escape};
 pub use table::{markdown, number};

@@ -1,24 +1,29 @@
-//! Pictures of a run: SVG that stands alone.
+//! Pictures of a run: SVG that stands alone, light or dark as its reader has it, with each curve's
+//! name at its end.
 //!
 //! Rate of each flow, round trip of each flow, and the queue of each link, one chart below the
 //! other over the same time. [`shares`] draws what varied against what was reached.
 
-use weft_chart::{ChartAxis, Span, Svg};
+use weft_chart::{ChartAxis, SeriesLook, Span, Svg, escape, spread, style, wants_log};
 use weft_units::{Bitrate, parse_bytes, parse_time_ns};
 
 use crate::run::RunOutcome;
 
-const WIDTH: f64 = 900.0;
+/// Width of the whole picture, that of a page's column.
+const WIDTH: f64 = 740.0;
 const HEIGHT: f64 = 190.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 170.0;
+const LEFT: f64 = 62.0;
 const TOP: f64 = 34.0;
-const GAP: f64 = 56.0;
+const GAP: f64 = 60.0;
+/// Size of the text, and the mean width of a letter of it.
+const FONT: u32 = 14;
+const LETTER: f64 = 7.2;
+/// Height of a line of text.
+const LINE: f64 = 17.0;
+/// How far along a curve its label points to it, in per cent of its points.
+const LATE: usize = 95;
 /// More curves than this cannot be told apart.
 const CURVES_MAX: usize = 12;
-/// Okabe and Ito's colours, which colour-blind people tell apart.
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"];
 
 /// A curve and its name.
 struct ChartCurve {
@@ -92,49 +97,59 @@ fn number(text: &str) -> Option<f64> {
     let bare = text.trim_end_matches('%').trim_end_matches("bdp");
     let rate = || text.parse::<Bitrate>().ok().map(|rate| rate.bps() as f64);
     let time = || parse_time_ns(text).ok().map(|ns| ns as f64);
-    let octets = || parse_bytes(text).ok().map(|octets| octets as f64);
-    bare.parse().ok().or_else(rate).or_else(time).or_else(octets)
+    let bytes = || parse_bytes(text).ok().map(|bytes| bytes as f64);
+    bare.parse().ok().or_else(rate).or_else(time).or_else(bytes)
 }
 
 fn draw(title: &str, along: &str, charts: &[Chart]) -> String {
     let height = TOP + charts.len() as f64 * (HEIGHT + GAP);
-    let font = "font-family=\"sans-serif\" font-size=\"12\"";
-    let mut svg = Svg::new(LEFT + WIDTH + RIGHT, height, font);
-    svg.put(format_args!("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>"));
-    svg.put(format_args!("<g font-size=\"15\">"));
-    svg.text(LEFT, 20.0, "start", title);
-    svg.put(format_args!("</g>"));
+    let title = escape(title);
+    let root = format!("role=\"img\" aria-label=\"{title}\" class=\"chart\"");
+    let mut svg = Svg::new(WIDTH, height, &root);
+    svg.put(format_args!("<title>{title}</title>\n<style>{}</style>", style(FONT)));
+    svg.put(format_args!("<rect class=\"p\" width=\"100%\" height=\"100%\"/>"));
+    svg.put(format_args!("<g font-weight=\"600\"><text x=\"8\" y=\"20\">{title}</text></g>"));
+    let names =
+        charts.iter().flat_map(|chart| &chart.curves).map(|curve| curve.name.chars().count());
+    let right = WIDTH - names.max().unwrap_or(0) as f64 * LETTER - 34.0;
     for (index, chart) in charts.iter().enumerate() {
-        let top = TOP + 16.0 + index as f64 * (HEIGHT + GAP);
-        draw_chart(&mut svg, chart, along, top);
+        let top = TOP + 18.0 + index as f64 * (HEIGHT + GAP);
+        draw_chart(&mut svg, chart, along, (top, right));
     }
     svg.finish()
 }
 
-fn draw_chart(svg: &mut Svg, chart: &Chart, along: &str, top: f64) {
+fn draw_chart(svg: &mut Svg, chart: &Chart, along: &str, (top, right): (f64, f64)) {
     let points = || chart.curves.iter().flat_map(|curve| &curve.points);
-    let (right, bottom) = (LEFT + WIDTH, top + HEIGHT);
+    let bottom = top + HEIGHT;
     let [xs, ys]: [Vec<f64>; 2] =
         [points().map(|point| point.0).collect(), points().map(|point| point.1).collect()];
-    let x = ChartAxis::of_values(&xs, false, Span { from: LEFT, to: right });
-    let y = ChartAxis::of_values(&ys, false, Span { from: bottom, to: top });
-    svg.text(LEFT, top - 5.0, "start", &chart.title);
+    let log = wants_log(&ys);
+    let x = ChartAxis::of_course(&xs, Span { from: LEFT, to: right });
+    let y = ChartAxis::of_values(&ys, log, Span { from: bottom, to: top });
+    let scale = if log { ", log scale" } else { "" };
+    svg.text(8.0, top - 8.0, "start", &format!("{}{scale}", chart.title));
     for (at, label) in y.ticks() {
-        svg.line(&[(LEFT, at), (right, at)], "stroke=\"#ddd\"");
-        svg.text(LEFT - 6.0, at + 4.0, "end", &label);
+        svg.line(&[(LEFT, at), (right, at)], "class=\"g\"");
+        svg.text(LEFT - 6.0, at + 5.0, "end", &label);
     }
     for (at, label) in x.ticks() {
-        svg.text(at, bottom + 15.0, "middle", &label);
+        svg.text(at, bottom + 17.0, "middle", &label);
     }
-    svg.text(right, bottom + 29.0, "end", along);
-    let line = (HEIGHT / chart.curves.len().max(1) as f64).min(15.0);
-    for (index, curve) in chart.curves.iter().enumerate() {
-        let look = format!("fill=\"none\" stroke=\"{}\"", COLOURS[index % COLOURS.len()]);
-        let path: Vec<_> = curve.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
-        svg.line(&path, &look);
-        let (left, at) = (right + 8.0, top + 12.0 + line * index as f64);
-        svg.line(&[(left, at - 4.0), (left + 14.0, at - 4.0)], &look);
-        svg.text(left + 18.0, at, "start", &curve.name);
+    svg.text(right, bottom + 32.0, "end", along);
+    let looks = SeriesLook::of_all(chart.curves.iter().map(|curve| curve.name.as_str()));
+    let place = |(a, b): &(f64, f64)| (x.at(*a), y.at(*b));
+    // Shortly before the end, where all flows stop.
+    let late = |curve: &ChartCurve| curve.points.get(curve.points.len() * LATE / 100).map(place);
+    let ends: Vec<(f64, f64)> =
+        chart.curves.iter().map(|curve| late(curve).unwrap_or((right, bottom))).collect();
+    let labels = spread(&ends.iter().map(|end| end.1).collect::<Vec<_>>(), LINE, top, bottom);
+    for ((curve, look), (end, label)) in chart.curves.iter().zip(looks).zip(ends.iter().zip(labels))
+    {
+        look.line(svg, &curve.points.iter().map(place).collect::<Vec<_>>());
+        look.leader(svg, *end, (right + 14.0, label));
+        look.mark(svg, right + 14.0, label);
+        svg.text(right + 24.0, label + 5.0, "start", &curve.name);
     }
 }
 
@@ -155,6 +170,7 @@ mod tests {
         let curve = ChartCurve { name: "<a&b>".into(), points: vec![(0.0, 1.0), (1.0, 2.0)] };
         let svg = draw("t", "s", &[Chart { title: "x".into(), curves: vec![curve] }]);
         assert!(svg.contains("&lt;a&amp;b&gt;") && svg.ends_with("</svg>\n"));
-        assert!(svg.contains("M70.0 145.0L970.0 50.0"), "{svg}");
+        assert!(svg.contains("class=\"l c"), "{svg}");
+        assert!(!svg.contains("NaN"), "{svg}");
     }
 }
