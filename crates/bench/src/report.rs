@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueHint};
 
-use self::chart::Drawing;
+use self::chart::{Drawing, FigureWidth};
 use self::picture::Browser;
 use crate::journal::Journal;
 
@@ -66,7 +66,7 @@ fn for_each_figure(
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     for (number, journal) in journals.iter().enumerate() {
         for figure in &journal.head.figures {
-            if let Some(drawing) = chart::draw(figure, &journal.readings) {
+            if let Some(drawing) = chart::draw(figure, &journal.readings, FigureWidth::File) {
                 keep(&drawing, &dir.join(file_name(&figure.id, number, kind)))?;
             }
         }

@@ -10,6 +10,7 @@ use crate::reading::{Readings, speed_sentence};
 pub fn text(journal: &Journal) -> String {
     let mut text = about(journal);
     for figure in &journal.head.figures {
+        let figure = &measured(figure, &journal.readings);
         let rows = rows(figure, &journal.readings);
         if rows.is_empty() {
             continue;
@@ -47,6 +48,13 @@ pub fn about(journal: &Journal) -> String {
     )
 }
 
+/// The figure without the curves of which nothing was measured.
+pub fn measured(figure: &Figure, readings: &Readings) -> Figure {
+    let mut figure = figure.clone();
+    figure.curves.retain(|curve| curve.points.iter().any(|p| p.heights(readings).is_some()));
+    figure
+}
+
 /// For each place across its name and the median of each curve; none where nothing was measured.
 pub fn rows(figure: &Figure, readings: &Readings) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
@@ -72,13 +80,16 @@ pub struct ClaimVerdict {
     pub holds: Option<bool>,
     /// As a sentence.
     pub sentence: String,
+    /// The claim and its ratio alone.
+    pub headline: String,
 }
 
 /// Looks at a claim.
 pub fn verdict(claim: &Claim, readings: &Readings) -> ClaimVerdict {
     let Claim { text, bound, otherwise, .. } = claim;
     let Some(ratio) = claim.ratio(readings) else {
-        return ClaimVerdict { holds: None, sentence: format!("Not measured: {text}.") };
+        let sentence = format!("Not measured: {text}.");
+        return ClaimVerdict { holds: None, headline: sentence.clone(), sentence };
     };
     // Only the ratio was measured; its cause was not.
     let why = match otherwise.as_str() {
@@ -89,7 +100,8 @@ pub fn verdict(claim: &Claim, readings: &Readings) -> ClaimVerdict {
     let seen = if ratio.holds { "Reproduced" } else { "Not reproduced" };
     let found = found(&ratio, &bound.words());
     let sentence = format!("{seen}: {text}: {found}. {why}").trim_end().to_owned();
-    ClaimVerdict { holds: Some(ratio.holds), sentence }
+    let headline = format!("{text}: {}", number(ratio.paired.median));
+    ClaimVerdict { holds: Some(ratio.holds), sentence, headline }
 }
 
 /// The ratio with its range, the reference's own range, and whether the machine was steady.
@@ -162,6 +174,7 @@ mod tests {
         let sentence = "Not reproduced: A is half of B: 0.750 (0.750 to 0.750), where at most 0.5 \
                         was expected; the reference 8.00 to 8.00 us. Possibly: Because.";
         assert_eq!(verdict.sentence, sentence);
+        assert_eq!(verdict.headline, "A is half of B: 0.750");
     }
 
     #[test]

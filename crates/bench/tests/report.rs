@@ -72,11 +72,18 @@ const OBSERVER: &str = r#"<!doctype html><meta name="color-scheme" content="ligh
     const page = frame.contentDocument, root = page.scrollingElement;
     said.wide = root.scrollWidth - frame.contentWindow.innerWidth;
     said.resources = frame.contentWindow.performance.getEntriesByType("resource").length;
-    said.figures = page.querySelectorAll("figure svg").length;
+    const shown = [...page.querySelectorAll("figure svg")].filter(svg => svg.clientWidth > 0);
+    said.figures = shown.length;
     said.tables = page.querySelectorAll("section table").length;
     said.scripts = page.scripts.length;
-    said.text = Math.min(...[...page.querySelectorAll("figure svg text")].map(
+    said.text = Math.min(...shown.flatMap(svg => [...svg.querySelectorAll("text")]).map(
       text => text.getBoundingClientRect().height));
+    said.cut = shown.reduce((cut, svg) => {
+      const box = svg.getBoundingClientRect();
+      const out = text => (r => r.left < box.left || r.right > box.right)(
+        text.getBoundingClientRect());
+      return cut.concat([...svg.querySelectorAll("text")].filter(out).map(t => t.textContent));
+    }, []);
     said.bare = [...page.querySelectorAll("figure")].filter(isBare).length;
     said.dark = frame.contentWindow.matchMedia("(prefers-color-scheme: dark)").matches;
     const written = e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
@@ -85,7 +92,7 @@ const OBSERVER: &str = r#"<!doctype html><meta name="color-scheme" content="ligh
     said.contrast = {
       text: faintest(texts, (style, e) => e.closest("svg") ? style.fill : style.color),
       marks: faintest([...page.querySelectorAll("svg .l, svg .m")],
-        (style, e) => e.classList.contains("m") ? style.fill : style.stroke),
+        style => style.stroke),
     };
     document.getElementById("said").textContent = "SAID" + JSON.stringify(said) + "SAID";
   }
@@ -111,6 +118,7 @@ fn the_report_is_whole_in_a_browser() {
         assert!(number("wide") <= 0.0, "at {width} wider than the window: {said}");
         assert_eq!((number("resources"), number("scripts")), (0.0, 0.0), "{said}");
         assert!(number("figures") >= 2.0 && number("figures") == number("tables"), "{said}");
+        assert_eq!(said["cut"], serde_json::json!([]), "text outside of its figure at {width}");
         assert_eq!(number("bare"), 0.0, "a figure without a table of its numbers: {said}");
         assert!(number("text") >= 8.0, "at {width} too small to read: {said}");
         assert_eq!(said["dark"], scheme == Scheme::Dark, "{said}");

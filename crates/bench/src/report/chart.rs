@@ -1,35 +1,50 @@
-//! Figures as SVG that stands alone: light or dark as its reader has it, readable on a phone, and
-//! with marks and dashes that tell curves apart without colours.
+//! Figures as SVG that stands alone: light or dark as its reader has it, and with marks, dashes and
+//! labels that tell curves apart without colours.
 //!
 //! `weft sim` draws courses over time; here are points over sizes, delays and names, with the range
-//! of each over the rounds.
+//! of each over the rounds. A page has each figure twice, as wide as a desk's column and as narrow
+//! as a phone, since text in SVG is not wrapped.
 
-use weft_chart::{ChartAxis, Span, Svg, escape};
+use weft_chart::{ChartAxis, SeriesLook, Span, Svg, escape, range, spread, style, wants_log};
 
 use crate::figure::{Figure, FigureCurve, FigurePoint, Scale};
 use crate::reading::{Readings, Series};
 
-const WIDTH: f64 = 480.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 20.0;
-const TOP: f64 = 26.0;
-const HEIGHT: f64 = 250.0;
+/// Size of the text, in points.
+const FONT: u32 = 15;
+/// Mean width of a letter of that size, in points.
+const LETTER: f64 = 7.6;
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 30.0;
 /// Below the chart: the places and the name of the axis.
 const FOOT: f64 = 48.0;
-const LINE: f64 = 22.0;
-/// A place with a name takes a line for the name and one for the points.
-const PLACE: f64 = 44.0;
+/// Height of a line of text.
+const LINE: f64 = 20.0;
+/// Curves that are narrower than this cannot be read.
+const PLOT_MIN: f64 = 260.0;
 
-/// Colours of curves in light and in dark; further curves begin again with other marks.
-const COLOURS: [(&str, &str); 6] = [
-    ("#0060a0", "#6cbcf0"),
-    ("#c04a00", "#f5a04a"),
-    ("#00795a", "#46d3a8"),
-    ("#9a3f78", "#eaa0ce"),
-    ("#6b5b00", "#d9c84a"),
-    ("#555555", "#bbbbbb"),
-];
-const DASHES: [&str; 4] = ["", "7 4", "2 4", "9 3 2 3"];
+/// How wide a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FigureWidth {
+    /// The column of a page on a desk.
+    Column,
+    /// A phone.
+    Phone,
+    /// A file by itself, which is scaled to either.
+    File,
+}
+
+impl FigureWidth {
+    /// Width of the picture and height of its curves, in points.
+    fn size(self) -> (f64, f64) {
+        match self {
+            Self::Column => (704.0, 300.0),
+            Self::Phone => (358.0, 240.0),
+            Self::File => (560.0, 270.0),
+        }
+    }
+}
 
 /// A drawing.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,35 +56,21 @@ pub struct Drawing {
 }
 
 /// The figure with what has been measured; nothing if nothing has.
-pub fn draw(figure: &Figure, readings: &Readings) -> Option<Drawing> {
-    let curves: Vec<Drawn<'_>> = figure
-        .curves
-        .iter()
-        .enumerate()
-        .map(|(number, curve)| Drawn::new(number, curve, readings))
-        .filter(|drawn| !drawn.points.is_empty())
-        .collect();
+pub fn draw(figure: &Figure, readings: &Readings, wide: FigureWidth) -> Option<Drawing> {
+    let mut curves: Vec<Drawn<'_>> =
+        figure.curves.iter().map(|curve| Drawn::new(curve, readings)).collect();
+    // A curve looks the same whether the others were measured or not.
+    let looks = SeriesLook::of_all(figure.curves.iter().map(|curve| curve.name.as_str()));
+    curves.iter_mut().zip(looks).for_each(|(curve, look)| curve.look = look);
+    curves.retain(|curve| !curve.points.is_empty());
     if curves.is_empty() {
         return None;
     }
-    let named = figure.x.scale == Scale::Names;
-    let places = figure.places().len() as f64;
-    let height = if named { places * PLACE } else { HEIGHT };
-    let legend = TOP + height + FOOT;
-    let size = [WIDTH, legend + curves.len() as f64 * LINE];
-    let mut svg = open(figure, size);
-    if named {
-        draw_named(&mut svg, figure, &curves, height);
-    } else {
-        draw_plane(&mut svg, figure, &curves);
-    }
-    for (line, curve) in curves.iter().enumerate() {
-        let y = legend + (line as f64 + 0.5) * LINE;
-        curve.line(&mut svg, &[(LEFT, y), (LEFT + 36.0, y)]);
-        curve.mark(&mut svg, LEFT + 18.0, y);
-        svg.text(LEFT + 46.0, y + 5.0, "start", curve.name);
-    }
-    Some(Drawing { svg: svg.finish(), size })
+    let (width, height) = wide.size();
+    Some(match figure.x.scale {
+        Scale::Names => draw_named(figure, &curves, width),
+        Scale::Log | Scale::Linear => draw_plane(figure, &curves, (width, height)),
+    })
 }
 
 /// A point: where, the middle, the least and the most.
@@ -78,133 +79,166 @@ type ChartPoint = (f64, [f64; 3]);
 /// A curve, and how it looks.
 struct Drawn<'a> {
     name: &'a str,
-    number: usize,
+    look: SeriesLook,
     points: Vec<ChartPoint>,
 }
 
 impl<'a> Drawn<'a> {
-    fn new(number: usize, curve: &'a FigureCurve, readings: &Readings) -> Self {
+    fn new(curve: &'a FigureCurve, readings: &Readings) -> Self {
         let height = |series: Series| {
             let (low, high) = series.range();
             [series.median(), low, high]
         };
         let point = |point: &FigurePoint| Some((point.x, height(point.heights(readings)?)));
-        Self { name: &curve.name, number, points: curve.points.iter().filter_map(point).collect() }
-    }
-
-    fn colour(&self) -> String {
-        format!("c{}", self.number % COLOURS.len())
-    }
-
-    fn line(&self, svg: &mut Svg, points: &[(f64, f64)]) {
-        let dash = DASHES[(self.number / COLOURS.len() + self.number) % DASHES.len()];
-        let look = format!("class=\"l {}\" stroke-dasharray=\"{dash}\"", self.colour());
-        svg.line(points, &look);
-    }
-
-    fn mark(&self, svg: &mut Svg, x: f64, y: f64) {
-        let shape = match self.number % 4 {
-            0 => "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0",
-            1 => "m-4 -4h8v8h-8z",
-            2 => "m0 -5.5l5 9h-10z",
-            _ => "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
-        };
-        let colour = self.colour();
-        svg.put(format_args!("<path class=\"m {colour}\" d=\"M{x:.1} {y:.1}{shape}\"/>"));
-    }
-
-    fn whisker(&self, svg: &mut Svg, from: (f64, f64), to: (f64, f64)) {
-        svg.line(&[from, to], &format!("class=\"w {}\"", self.colour()));
+        let points = curve.points.iter().filter_map(point).collect();
+        Self { name: &curve.name, look: SeriesLook::of(&curve.name), points }
     }
 }
 
-/// Curves over a size or a delay.
-fn draw_plane(svg: &mut Svg, figure: &Figure, curves: &[Drawn<'_>]) {
-    let (right, bottom) = (WIDTH - RIGHT, TOP + HEIGHT);
+/// The axis of the values, and its name. A linear one becomes logarithmic where it would crowd most
+/// of the values.
+fn value_axis(figure: &Figure, curves: &[Drawn<'_>], span: Span) -> (ChartAxis, String) {
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let finite = |value: &f64| value.is_finite();
+    let medians: Vec<f64> = points().map(|(_, [middle, ..])| *middle).filter(finite).collect();
+    let all: Vec<f64> = points().flat_map(|(_, heights)| *heights).filter(finite).collect();
+    let log = figure.y.scale == Scale::Log || wants_log(&medians);
+    let axis = ChartAxis::of_values(&all, log, span);
+    let scale = if axis.is_log() { ", log scale" } else { "" };
+    (axis, format!("{}{scale}", figure.y.label))
+}
+
+/// Curves over a size or a delay. Each has its name at its end, or below where it is too narrow.
+fn draw_plane(figure: &Figure, curves: &[Drawn<'_>], (width, height): (f64, f64)) -> Drawing {
+    let longest = curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
+    let margin = longest as f64 * LETTER + 40.0;
+    let labelled = width - LEFT - margin >= PLOT_MIN;
+    let right = width - if labelled { margin } else { RIGHT };
+    let bottom = TOP + height;
+    let below = if labelled { 0.0 } else { curves.len() as f64 * LINE + 6.0 };
+    let size = [width, bottom + FOOT + below];
+    let mut svg = open(figure, size);
     let places = figure.places().iter().map(|place| place.x).collect::<Vec<_>>();
-    let [log_x, log_y] = [&figure.x, &figure.y].map(|axis| axis.scale == Scale::Log);
-    let across = Span { from: LEFT + 14.0, to: right - 14.0 };
+    let across = Span { from: LEFT + 12.0, to: right - 12.0 };
+    let log_x = figure.x.scale == Scale::Log;
     let x = ChartAxis::of_places(&places, log_x, figure.x.label.contains("bytes"), across);
-    let y = ChartAxis::of_values(&heights(curves), log_y, Span { from: bottom, to: TOP });
-    svg.text(4.0, TOP - 10.0, "start", &figure.y.label);
+    let (y, label) = value_axis(figure, curves, Span { from: bottom, to: TOP });
+    svg.text(4.0, TOP - 13.0, "start", &label);
     for (at, label) in y.ticks() {
-        svg.put(format_args!("<path class=\"g\" d=\"M{LEFT} {at:.1}H{right}\"/>"));
-        svg.text(LEFT - 8.0, at + 5.0, "end", &label);
+        svg.put(format_args!("<path class=\"g\" d=\"M{LEFT} {at:.1}H{right:.1}\"/>"));
+        svg.text(LEFT - 6.0, at + 5.0, "end", &label);
     }
     for (at, label) in x.ticks() {
         svg.put(format_args!("<path class=\"g\" d=\"M{at:.1} {bottom}v5\"/>"));
         svg.text(at, bottom + 20.0, "middle", &label);
     }
     svg.text(right, bottom + 38.0, "end", &figure.x.label);
-    for curve in curves {
-        let line: Vec<(f64, f64)> =
-            curve.points.iter().map(|(at, [middle, ..])| (x.at(*at), y.at(*middle))).collect();
-        curve.line(svg, &line);
-        for (at, [middle, low, high]) in &curve.points {
+    let mut ends = Vec::new();
+    for Drawn { look, points, .. } in curves {
+        let middle = |(at, [middle, ..]): &ChartPoint| (x.at(*at), y.at(*middle));
+        look.line(&mut svg, &points.iter().map(middle).collect::<Vec<_>>());
+        for point in points {
+            let (at, [_, low, high]) = point;
             let at = x.at(*at);
-            curve.whisker(svg, (at, y.at(*low)), (at, y.at(*high)));
-            curve.mark(svg, at, y.at(*middle));
+            look.whisker(&mut svg, (at, y.at(*low)), (at, y.at(*high)));
+            look.mark(&mut svg, at, middle(point).1);
+        }
+        ends.extend(points.last().map(middle));
+    }
+    let labels = Labels { curves, ends, right, bottom };
+    if labelled {
+        labels.at_ends(&mut svg)
+    } else {
+        labels.below(&mut svg)
+    }
+    Drawing { svg: svg.finish(), size }
+}
+
+/// Names of curves, and where the curves end.
+struct Labels<'a> {
+    curves: &'a [Drawn<'a>],
+    ends: Vec<(f64, f64)>,
+    right: f64,
+    bottom: f64,
+}
+
+impl Labels<'_> {
+    fn at_ends(&self, svg: &mut Svg) {
+        let wanted: Vec<f64> = self.ends.iter().map(|end| end.1).collect();
+        let places = spread(&wanted, LINE, TOP, self.bottom);
+        for ((curve, end), y) in self.curves.iter().zip(&self.ends).zip(places) {
+            let elbow = (self.right + 16.0, y);
+            curve.look.leader(svg, *end, elbow);
+            curve.look.mark(svg, elbow.0, y);
+            svg.text(elbow.0 + 12.0, y + 5.0, "start", curve.name);
+        }
+    }
+
+    /// From top to bottom as the curves end.
+    fn below(&self, svg: &mut Svg) {
+        let mut order: Vec<usize> = (0..self.curves.len()).collect();
+        order.sort_by(|a, b| self.ends[*a].1.total_cmp(&self.ends[*b].1));
+        for (line, index) in order.into_iter().enumerate() {
+            let y = self.bottom + FOOT + (line as f64 + 0.5) * LINE;
+            let curve = &self.curves[index];
+            curve.look.line(svg, &[(8.0, y), (44.0, y)]);
+            curve.look.mark(svg, 26.0, y);
+            svg.text(54.0, y + 5.0, "start", curve.name);
         }
     }
 }
 
-/// Points by category, each below its name.
-fn draw_named(svg: &mut Svg, figure: &Figure, curves: &[Drawn<'_>], height: f64) {
-    let (left, right) = (20.0, WIDTH - 30.0);
-    let log = figure.y.scale == Scale::Log;
-    let value = ChartAxis::of_values(&heights(curves), log, Span { from: left, to: right });
-    let bottom = TOP + height;
+/// Points by category: below its name a line for each series, with its mark, its name and its
+/// value.
+fn draw_named(figure: &Figure, curves: &[Drawn<'_>], width: f64) -> Drawing {
+    let (left, right) = (16.0, width - 24.0);
+    let (value, label) = value_axis(figure, curves, Span { from: left, to: right });
+    let places = figure.places();
+    let points_at = |x: f64| {
+        let of = move |curve: &'_ Drawn<'_>| {
+            curve.points.iter().find(|(at, _)| *at == x).map(|(_, heights)| *heights)
+        };
+        curves.iter().filter_map(move |curve| Some((curve, of(curve)?)))
+    };
+    let lines: usize = places.iter().map(|place| 1 + points_at(place.x).count()).sum();
+    let bottom = TOP + lines as f64 * LINE + places.len() as f64 * 6.0;
+    let size = [width, bottom + FOOT];
+    let mut svg = open(figure, size);
     for (at, label) in value.ticks() {
         svg.put(format_args!("<path class=\"g\" d=\"M{at:.1} {TOP}V{bottom}\"/>"));
         svg.text(at, bottom + 20.0, "middle", &label);
     }
-    svg.text(right, bottom + 38.0, "end", &figure.y.label);
-    for (line, place) in figure.places().into_iter().enumerate() {
-        let y = TOP + line as f64 * PLACE;
-        svg.text(left, y + 17.0, "start", &place.place);
-        for curve in curves {
-            let points = curve.points.iter().filter(|(at, _)| *at == place.x);
-            for (_, [middle, low, high]) in points {
-                let y = y + 30.0;
-                curve.whisker(svg, (value.at(*low), y), (value.at(*high), y));
-                curve.mark(svg, value.at(*middle), y);
-            }
+    svg.text(right, bottom + 38.0, "end", &label);
+    let mut y = TOP;
+    for place in places {
+        svg.put(format_args!("<g font-weight=\"600\">"));
+        svg.text(left, y + 15.0, "start", &place.place);
+        svg.put(format_args!("</g>"));
+        y += LINE;
+        for (curve, [middle, low, high]) in points_at(place.x) {
+            let at = y + LINE / 2.0;
+            let text = format!("{} {}", curve.name, weft_chart::number(middle));
+            let (from, to) = range([low, middle, high].into_iter().map(|v| value.at(v)));
+            curve.look.whisker(&mut svg, (value.at(low), at), (value.at(high), at));
+            curve.look.mark(&mut svg, value.at(middle), at);
+            let fits = to + 10.0 + text.chars().count() as f64 * LETTER <= width;
+            let (x, anchor) = if fits { (to + 10.0, "start") } else { (from - 10.0, "end") };
+            svg.text(x, at + 5.0, anchor, &text);
+            y += LINE;
         }
+        y += 6.0;
     }
-}
-
-fn heights(curves: &[Drawn<'_>]) -> Vec<f64> {
-    let points = curves.iter().flat_map(|curve| &curve.points);
-    points.flat_map(|(_, heights)| *heights).filter(|height| height.is_finite()).collect()
+    Drawing { svg: svg.finish(), size }
 }
 
 fn open(figure: &Figure, [width, height]: [f64; 2]) -> Svg {
-    let (id, title) = (escape(&figure.id), escape(&figure.title));
-    let label = format!("role=\"img\" aria-labelledby=\"t-{id}\" class=\"chart\"");
-    let mut svg = Svg::new(width, height, &label);
-    svg.put(format_args!("<title id=\"t-{id}\">{title}</title>\n<style>{}</style>", style()));
+    // The same figure may stand in a page twice, so it is named without an id.
+    let title = escape(&figure.title);
+    let mut svg =
+        Svg::new(width, height, &format!("role=\"img\" aria-label=\"{title}\" class=\"chart\""));
+    svg.put(format_args!("<title>{title}</title>\n<style>{}</style>", style(FONT)));
     svg.put(format_args!("<rect class=\"p\" width=\"100%\" height=\"100%\"/>"));
     svg
-}
-
-/// The look, light and dark.
-fn style() -> String {
-    let mut light = String::from(
-        ".chart{font:15px system-ui,sans-serif}.chart text{fill:#222}.chart .p{fill:#fff}\
-         .chart .g{stroke:#ddd;fill:none}.chart .l{fill:none;stroke-width:2}\
-         .chart .w{stroke-width:1.5}.chart .m{stroke:none}",
-    );
-    let mut dark =
-        String::from(".chart text{fill:#e6e6e6}.chart .p{fill:#16191d}.chart .g{stroke:#3a4048}");
-    for (number, (on_white, on_black)) in COLOURS.iter().enumerate() {
-        let rule = |colour: &str| {
-            let class = format!(".chart .c{number}");
-            format!("{class}{{stroke:{colour}}}{class}.m{{fill:{colour}}}")
-        };
-        light += &rule(on_white);
-        dark += &rule(on_black);
-    }
-    format!("{light}@media(prefers-color-scheme:dark){{{dark}}}")
 }
 
 #[cfg(test)]
@@ -243,18 +277,43 @@ mod tests {
 
     #[test]
     fn every_scale_is_drawn_inside_the_picture() {
-        for scale in [Scale::Linear, Scale::Log, Scale::Names] {
-            let Drawing { svg, size } = draw(&figure(scale), &readings()).unwrap();
+        let widths = [FigureWidth::Column, FigureWidth::Phone, FigureWidth::File];
+        let scales = [Scale::Linear, Scale::Log, Scale::Names];
+        for (scale, wide) in scales.into_iter().flat_map(|scale| widths.map(|wide| (scale, wide))) {
+            let Drawing { svg, size } = draw(&figure(scale), &readings(), wide).unwrap();
             assert!(svg.contains(&format!("viewBox=\"0 0 {} {}\"", size[0], size[1])), "{svg}");
             assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             assert!(svg.contains("A &amp; B") && svg.contains("&lt;curve&gt;"));
-            assert_eq!(svg.matches("class=\"w c0\"").count(), 2, "two points were measured");
+            assert_eq!(svg.matches("class=\"w c").count(), 2, "two points were measured");
+        }
+    }
+
+    #[test]
+    fn a_curve_has_its_name_at_its_end_or_below() {
+        let drawn = |wide| draw(&figure(Scale::Log), &readings(), wide).unwrap();
+        let (column, phone) = (drawn(FigureWidth::Column), drawn(FigureWidth::Phone));
+        assert!(column.svg.contains("class=\"k c") && !phone.svg.contains("class=\"k c"));
+        assert!(column.svg.contains("us, log scale"));
+    }
+
+    #[test]
+    fn no_two_curves_of_a_figure_of_ours_look_alike() {
+        let scope = crate::suites::Scope { quick: false, seed: 1 };
+        for draft in crate::suites::SUITES.iter().flat_map(|suite| suite.drafts(&scope)) {
+            let names = || draft.figure.curves.iter().map(|curve| curve.name.as_str());
+            let own: Vec<SeriesLook> = names().map(SeriesLook::of).collect();
+            assert_eq!(
+                SeriesLook::of_all(names()),
+                own,
+                "{}: add words to look.rs",
+                draft.figure.id
+            );
         }
     }
 
     #[test]
     fn what_was_not_measured_is_not_drawn() {
-        assert_eq!(draw(&figure(Scale::Log), &Readings::new()), None);
+        assert_eq!(draw(&figure(Scale::Log), &Readings::new(), FigureWidth::File), None);
     }
 }

@@ -3,7 +3,7 @@
 
 use weft_chart::escape;
 
-use super::chart;
+use super::chart::{self, FigureWidth};
 use crate::figure::Figure;
 use crate::journal::Journal;
 use crate::reading::Readings;
@@ -31,8 +31,8 @@ pub fn html(journals: &[Journal]) -> String {
          <header><h1>Weft and its peers</h1>\n\
          <p>The figures of the papers that Weft implements, measured on one machine. Under each \
          stands what the paper published, what is measured here in its place, and what of the \
-         published shape came out again. Lines of points are medians, their strokes the range over \
-         the rounds.</p></header>\n\
+         published shape was reproduced. Points are medians; the stroke through a point is its \
+         range over the rounds.</p></header>\n\
          <nav aria-label=\"Figures\">{contents}</nav>\n<main id=\"figures\">\n{parts}</main>\n\
          </body>\n</html>\n"
     )
@@ -53,8 +53,12 @@ impl Part<'_> {
     fn figures(&self) -> impl Iterator<Item = (Figure, String)> + '_ {
         self.journal.head.figures.iter().filter_map(|figure| {
             let figure = Figure { id: format!("{}{}", figure.id, self.suffix), ..figure.clone() };
-            let drawing = chart::draw(&figure, &self.journal.readings)?;
-            Some((figure, drawing.svg))
+            let draw = |wide| Some(chart::draw(&figure, &self.journal.readings, wide)?.svg);
+            let (column, phone) = (draw(FigureWidth::Column)?, draw(FigureWidth::Phone)?);
+            let svg = format!(
+                "<div class=\"column\">\n{column}</div>\n<div class=\"phone\">\n{phone}</div>\n"
+            );
+            Some((figure, svg))
         })
     }
 
@@ -115,9 +119,8 @@ impl Part<'_> {
     fn summary(&self) -> String {
         let list = |holds: bool, head: &str| {
             let item = |(figure, verdict): (&Figure, ClaimVerdict)| {
-                let sentence = verdict.sentence.split_once(": ").map_or("", |(_, rest)| rest);
                 let id = escape(&format!("{}{}", figure.id, self.suffix));
-                format!("<li><a href=\"#{id}\">{}</a></li>\n", escape(sentence))
+                format!("<li><a href=\"#{id}\">{}</a></li>\n", escape(&verdict.headline))
             };
             let all = self.journal.head.figures.iter().flat_map(|figure| {
                 let verdicts = verdicts(figure, &self.journal.readings).into_iter();
@@ -132,7 +135,10 @@ impl Part<'_> {
         let text = list(true, "What holds") + &list(false, "What does not hold");
         match text.as_str() {
             "" => text,
-            _ => format!("<section><h2>In short</h2>\n{text}</section>\n"),
+            _ => format!(
+                "<section><h2>In short</h2>\n<p>Each number is the ratio of the two that the \
+                 sentence compares.</p>\n{text}</section>\n"
+            ),
         }
     }
 
@@ -194,11 +200,12 @@ fn claims(figure: &Figure, readings: &Readings) -> String {
         format!("<li><span class=\"{class}\">{}:</span>{}</li>\n", escape(word), escape(rest))
     };
     let items: String = verdicts(figure, readings).into_iter().map(item).collect();
-    format!("<h3>What came out again</h3>\n<ul class=\"claims\">\n{items}</ul>\n")
+    format!("<h3>What was reproduced</h3>\n<ul class=\"claims\">\n{items}</ul>\n")
 }
 
 /// All numbers: medians, and the range where there are several rounds.
 fn table(figure: &Figure, readings: &Readings) -> String {
+    let figure = &summary::measured(figure, readings);
     let (title, unit) = (escape(&figure.title), escape(&figure.y.label));
     let curves = || figure.curves.iter();
     let heads: String =
@@ -264,7 +271,7 @@ mod tests {
     #[test]
     fn every_figure_has_a_table_and_a_name_of_its_own() {
         let html = html(&[journal(), journal()]);
-        assert_eq!(html.matches("<svg ").count(), 2);
+        assert_eq!(html.matches("<svg ").count(), 4, "for a desk and for a phone");
         assert_eq!(html.matches("<table>").count(), 2);
         let ids: Vec<&str> =
             html.split(" id=\"").skip(1).filter_map(|r| r.split('"').next()).collect();
