@@ -61,7 +61,7 @@ pub const HOUSE: [Room; 39] = [
     room("rdma", 7, &["host", "net", "os", "rdmacm", "reactor", "sync", "verbs"], "forbid"),
     room("preload", 7, PRELOAD, ""),
     room("sockets", 7, SOCKETS, ""),
-    room("bench", 7, &["chart"], "deny"),
+    room("bench", 7, &["chart", "units"], "deny"),
     room("perf", 7, &["units", "verbs-abi"], "deny"),
     room("session", 8, &["os", "rdma", "sync"], "forbid"),
     room("copy", 9, &["os", "session", "sync", "units"], "forbid"),

@@ -3,6 +3,7 @@
 mod measure;
 
 use clap::{Args, Subcommand};
+use weft_units::WrongArgument;
 
 use crate::{compare, cost, demo, floors, lan, report, sys, wan};
 
@@ -28,7 +29,7 @@ enum BenchCommand {
     /// Write a page of HTML with the figures of files of results
     ///
     /// The page stands alone: no network, no script. Each figure has what the paper published, what
-    /// is measured here in its place, what of it came out again, and all its numbers in a table.
+    /// is measured here in its place, what of it was reproduced, and all its numbers in a table.
     Report(report::ReportArgs),
     /// What Weft is, in four acts below a minute
     ///
@@ -61,6 +62,10 @@ enum TableCommand {
 
 /// The status of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
+/// The status of a measurement that failed.
+const FAILURE: u8 = 1;
+/// The status for arguments that cannot be followed, the same in every command.
+const WRONG_ARGUMENT: u8 = 125;
 
 const SECTIONS: &str = "\
 EXAMPLES
@@ -96,7 +101,8 @@ RESULTS
 
 EXIT STATUS
     0    all was measured; what the machine lacks is listed
-    1    a measurement failed, or the arguments do not fit the machine
+    1    a measurement failed, or a program that it needs is missing
+    125  weft was called wrongly: an argument, or a file that it names
     130  it was interrupted; --resume goes on with it";
 
 /// Parses the seconds of a measurement: more than none, and no more than an hour.
@@ -106,6 +112,11 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("not between 0 and {longest_s} seconds"))
 }
 
+/// Marks an error as one of the arguments.
+pub(crate) fn wrong_argument(error: anyhow::Error) -> anyhow::Error {
+    WrongArgument(format!("{error:#}")).into()
+}
+
 /// Does what the arguments say; the result is the exit status.
 pub fn main(command: &BenchArgs) -> u8 {
     match run(command) {
@@ -113,7 +124,7 @@ pub fn main(command: &BenchArgs) -> u8 {
         Err(_) if sys::interrupted() => INTERRUPTED,
         Err(error) => {
             eprintln!("weft bench: {error:#}");
-            1
+            if error.is::<WrongArgument>() { WRONG_ARGUMENT } else { FAILURE }
         }
     }
 }

@@ -7,6 +7,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 use weft_chart::number;
 
+use crate::command::wrong_argument;
 use crate::journal::{Journal, JournalHead};
 use crate::reading::Series;
 
@@ -41,7 +42,8 @@ struct Change<'a> {
 /// # Errors
 /// A file cannot be read, or they have nothing in common.
 pub fn run(options: &CompareArgs) -> Result<()> {
-    let (earlier, later) = (Journal::read(&options.earlier)?, Journal::read(&options.later)?);
+    let read = |path| Journal::read(path).map_err(wrong_argument);
+    let (earlier, later) = (read(&options.earlier)?, read(&options.later)?);
     let changes = changes(&earlier, &later);
     ensure!(!changes.is_empty(), "the files have no measurement in common");
     if options.json {

@@ -46,7 +46,7 @@ const NAME: &str = "lan";
 pub fn run(options: &LanArgs) -> Result<()> {
     let (rounds, seconds) =
         if options.quick { (2, 0.15) } else { (options.rounds.get(), options.seconds) };
-    options.output.check(NAME)?;
+    options.output.check(NAME).map_err(command::wrong_argument)?;
     sys::catch_interrupts()?;
     let lab = BenchLab::new(&options.address, seconds)?;
     let results = rounds::measure(&lab, probes::probes(), options.only.as_deref(), rounds)?;

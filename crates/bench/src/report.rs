@@ -15,6 +15,7 @@ use clap::{Args, ValueHint};
 
 use self::chart::{Drawing, FigureWidth};
 use self::picture::Browser;
+use crate::command::wrong_argument;
 use crate::journal::Journal;
 
 /// Which results, and what to make of them.
@@ -40,7 +41,7 @@ pub struct ReportArgs {
 /// # Errors
 /// A file cannot be read or written, or nothing in the files can be drawn.
 pub fn run(options: &ReportArgs) -> Result<()> {
-    let journals = options.files.iter().map(|file| Journal::read(file));
+    let journals = options.files.iter().map(|file| Journal::read(file).map_err(wrong_argument));
     let journals: Vec<Journal> = journals.collect::<Result<_>>()?;
     let drawn = journals.iter().any(|journal| !journal.readings.is_empty());
     ensure!(drawn, "nothing has been measured in these files yet");

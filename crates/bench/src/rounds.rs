@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
+use weft_units::WrongArgument;
 
 use crate::lab::BenchLab;
 use crate::machine::{self, Disturbance, Usage};
@@ -65,18 +66,31 @@ pub trait Keeper {
     }
 }
 
+/// The probes with `only` in their name.
+///
+/// # Errors
+/// There is none.
+pub fn named(
+    mut probes: Vec<Box<dyn BenchProbe>>,
+    only: Option<&str>,
+) -> Result<Vec<Box<dyn BenchProbe>>> {
+    let text = only.unwrap_or_default();
+    probes.retain(|probe| probe.name().contains(text));
+    let none = || WrongArgument(format!("no measurement has `{text}` in its name"));
+    if probes.is_empty() { Err(none().into()) } else { Ok(probes) }
+}
+
 /// Takes every probe with `only` in its name in each round. One that fails is not tried again.
 ///
 /// # Errors
 /// No probe has such a name, or the user interrupts.
 pub fn measure(
     lab: &BenchLab,
-    mut probes: Vec<Box<dyn BenchProbe>>,
+    probes: Vec<Box<dyn BenchProbe>>,
     only: Option<&str>,
     rounds: usize,
 ) -> Result<BenchResults> {
-    probes.retain(|probe| only.is_none_or(|text| probe.name().contains(text)));
-    ensure!(!probes.is_empty(), "no measurement has {:?} in its name", only.unwrap_or_default());
+    let mut probes = named(probes, only)?;
     let before = Usage::now();
     let mut results = BenchResults {
         disturbance: before.disturbance(&before),

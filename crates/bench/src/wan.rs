@@ -3,11 +3,12 @@
 
 use std::num::NonZeroUsize;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use weft_chart::{markdown, number};
 
+use crate::command::wrong_argument;
 use crate::lab::BenchLab;
 use crate::output::OutputArgs;
 use crate::probes::BenchProbe;
@@ -40,6 +41,7 @@ pub struct WanArgs {
     loss: Vec<f64>,
     /// Connections at a time
     #[arg(long, value_delimiter = ',', default_values_t = [1, 3, 10, 25])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     streams: Vec<u64>,
     /// Amounts whose delivery is timed, in megabytes
     #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100])]
@@ -59,7 +61,7 @@ const NAME: &str = "wan";
 
 /// What of an IP packet of 1500 bytes is payload: that of TCP with timestamps. Of Shuttle's 4
 /// bytes fewer are, of QUIC's fewer still.
-const PAYLOAD: f64 = 1448.0 / 1500.0;
+pub const PAYLOAD: f64 = 1448.0 / 1500.0;
 
 /// What the ratios of the others are to.
 const REFERENCE_MOVER: Mover = Mover::Tcp(REFERENCE);
@@ -73,9 +75,8 @@ const MOVERS: [Mover; 4] = [Mover::Weft, REFERENCE_MOVER, Mover::Tcp("cubic"), M
 /// # Errors
 /// A measurement failed, the result cannot be written, or the user interrupted.
 pub fn run(options: &WanArgs) -> Result<()> {
-    ensure!(options.streams.iter().all(|count| *count > 0), "no transfer has 0 streams");
     let rounds = if options.quick { 1 } else { options.rounds.get() };
-    options.output.check(NAME)?;
+    options.output.check(NAME).map_err(wrong_argument)?;
     sys::catch_interrupts()?;
     let lab = BenchLab::new("127.0.0.1", options.seconds)?;
     let results = rounds::measure(&lab, options.probes(), options.only.as_deref(), rounds)?;

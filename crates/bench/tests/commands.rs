@@ -102,7 +102,7 @@ fn what_is_missing_is_named() {
     let output = bench().arg("demo").env("PATH", "/nonexistent").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("is not installed"), "{}", text(&output.stderr));
-    assert_eq!(run("table lan --only nothing-is-called-this").status.code(), Some(1));
+    assert_eq!(run("table lan --only nothing-is-called-this").status.code(), Some(125));
 }
 
 #[test]

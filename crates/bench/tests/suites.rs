@@ -29,6 +29,15 @@ fn every_suite_is_listed_with_its_figures() {
 }
 
 #[test]
+fn a_run_of_nothing_leaves_no_file() {
+    let scratch = Dir::new("nothing");
+    let output = bench(scratch.root(), &["latency", "--only", "nosuch", "--out", "a"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("has `nosuch` in its name"), "{}", text(&output.stderr));
+    assert!(!scratch.root().join("a").exists());
+}
+
+#[test]
 fn a_run_goes_on_and_is_compared() {
     let scratch = Dir::new("run");
     let dir = scratch.root();
@@ -51,7 +60,7 @@ fn a_run_goes_on_and_is_compared() {
     let same = succeeds(dir, &["compare", "a", "a"]);
     assert!(same.contains("\n0 of ") && same.contains("register 1024"), "{same}");
     std::fs::write(dir.join("b"), "nonsense").unwrap();
-    assert_eq!(bench(dir, &["compare", "a", "b"]).status.code(), Some(1));
+    assert_eq!(bench(dir, &["compare", "a", "b"]).status.code(), Some(125));
 }
 
 #[test]

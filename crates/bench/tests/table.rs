@@ -67,7 +67,7 @@ fn a_table_is_put_into_its_place_in_a_page() {
     let into = format!("--into {}", page.display());
     std::fs::write(&page, "before\n<!-- lan -->\nold\n<!-- end of lan -->\nafter\n").unwrap();
     let output = table(&into, "pingpong --spin");
-    assert_eq!(output.status.code(), Some(1), "no measurement has that name");
+    assert_eq!(output.status.code(), Some(125), "no measurement has that name");
     let output = table(&into, "TCP ping-pong, spinning");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "", "the page has it");
@@ -78,6 +78,6 @@ fn a_table_is_put_into_its_place_in_a_page() {
 
     std::fs::write(&page, "no place\n").unwrap();
     let output = table(&into, "TCP ping-pong, spinning");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains("has no lines"), "{}", text(&output.stderr));
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use weft_units::WrongArgument;
 
 use crate::control::{ControlConn, ControlMessage};
 use crate::meeting::{Meet, Meeting, StreamToken};
@@ -65,8 +66,9 @@ pub fn measure(options: &ClientOptions) -> Result<ClientOutcome> {
 }
 
 fn measure_into(options: &ClientOptions, report: &mut ClientReport) -> Result<ClientOutcome> {
-    options.tests.iter().try_for_each(Test::check)?;
-    options.device.as_deref().map_or(Ok(()), check_device)?;
+    let wrong = |error: anyhow::Error| WrongArgument(format!("{error:#}"));
+    options.tests.iter().try_for_each(Test::check).map_err(wrong)?;
+    options.device.as_deref().map_or(Ok(()), check_device).map_err(wrong)?;
     let (host, port) = (&options.host, options.port);
     let stream = connect(host, port, CONNECT_LIMIT).with_context(|| {
         format!("no `weft perf server` can be reached at {host}, port {port} of TCP")

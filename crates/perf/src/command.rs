@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use weft_units::parse_bytes_u32;
+use weft_units::{WrongArgument, parse_bytes_u32};
 
 use crate::client::{self, ClientOutcome};
 use crate::run::SILENT_MAX;
@@ -166,6 +166,8 @@ const SIZE: u32 = 65536;
 const LATENCY_SIZE: u32 = 64;
 const ATOMIC_SIZE: u32 = 8;
 const FAILURE: u8 = 1;
+/// The status for arguments that cannot be followed, the same in every command.
+const WRONG_ARGUMENT: u8 = 125;
 const INTERRUPTED: u8 = 130;
 /// Weft's devices, but for one that has another name by WEFT_DEV.
 const SHUTTLE_DEVICE: &str = "weft0";
@@ -212,7 +214,7 @@ BETWEEN HOSTS
 EXIT STATUS
     0    all was measured
     1    a test failed, or data was wrong
-    125  weft itself was called wrongly
+    125  weft was called wrongly: an argument, or a device that is not here
     130  it was interrupted; what was measured until then was said";
 
 /// Environment that a process needs before it can measure.
@@ -274,7 +276,7 @@ pub fn main(command: &PerfArgs) -> u8 {
         Ok(ClientOutcome::Interrupted) => INTERRUPTED,
         Err(error) => {
             eprintln!("weft perf: {error:#}");
-            FAILURE
+            if error.is::<WrongArgument>() { WRONG_ARGUMENT } else { FAILURE }
         }
     }
 }

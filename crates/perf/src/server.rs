@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use weft_units::WrongArgument;
 
 use crate::control::{ControlConn, ControlMessage, Gone};
 use crate::meeting::{Meet, StreamToken};
@@ -43,7 +44,8 @@ pub struct ServerOptions {
 pub fn serve(options: &ServerOptions) -> Result<()> {
     // Without rdma-cm there is nothing to wait for.
     Cm::new()?;
-    options.device.as_deref().map_or(Ok(()), check_device)?;
+    let device = options.device.as_deref();
+    device.map_or(Ok(()), check_device).map_err(|error| WrongArgument(format!("{error:#}")))?;
     let listener = listen(options.port)?;
     println!("weft perf: listening on port {}", listener.local_addr()?.port());
     let seat = Arc::new(ClientSlot::default());

@@ -48,6 +48,12 @@ impl Malformed {
     }
 }
 
+/// An argument that cannot be followed, found after the parser had taken it. Commands end with
+/// status 125 for it, as for what the parser refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongArgument(pub String);
+
 /// Nanoseconds of a second.
 pub const NS_PER_SEC: u64 = 1_000_000_000;
 

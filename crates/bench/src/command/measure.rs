@@ -8,13 +8,14 @@ use anyhow::{Result, bail, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueHint};
 
+use crate::command::{self, wrong_argument};
 use crate::figure::Figure;
 use crate::journal::{Journal, JournalHead, SCHEMA};
 use crate::lab::BenchLab;
 use crate::output::IntoArgs;
 use crate::probes::BenchProbe;
 use crate::suites::{BenchSuite, FigureDraft, SUITES, Scope};
-use crate::{command, machine, rounds, summary, sys};
+use crate::{machine, rounds, summary, sys};
 
 /// What to measure, and how.
 #[derive(Debug, Args)]
@@ -74,17 +75,20 @@ pub fn run(options: &MeasureArgs) -> Result<()> {
         print!("{}", list(options));
         return Ok(());
     }
-    options.into.check(FIGURES)?;
-    let (mut journal, path) = match &options.resume {
-        Some(path) => (Journal::resume(path)?, path.clone()),
-        None => options.begin()?,
+    options.into.check(FIGURES).map_err(wrong_argument)?;
+    let wanted = |names: &[String], scope: Scope| {
+        let all = probes(chosen(names)?.iter().flat_map(|suite| suite.drafts(&scope)));
+        rounds::named(all, options.only.as_deref())
     };
-    let head = &journal.head;
-    let scope = Scope { quick: head.quick, seed: head.seed };
-    let (suites, rounds) = (chosen(&head.suites)?, head.rounds);
-    let mut probes = probes(suites.iter().flat_map(|suite| suite.drafts(&scope)));
-    probes.retain(|probe| options.only.as_ref().is_none_or(|text| probe.name().contains(text)));
-    ensure!(!probes.is_empty(), "no measurement has {:?} in its name", options.only);
+    let opened = match &options.resume {
+        Some(path) => Journal::resume(path).map(|journal| (journal, path.clone())),
+        // No file is made for a run that measures nothing.
+        None => wanted(&options.suites, Scope { quick: options.quick, seed: options.seed })
+            .and_then(|_| options.begin()),
+    };
+    let (mut journal, path) = opened.map_err(wrong_argument)?;
+    let (head, rounds) = (&journal.head, journal.head.rounds);
+    let mut probes = wanted(&head.suites, Scope { quick: head.quick, seed: head.seed })?;
     sys::catch_interrupts()?;
     let lab = BenchLab::new("127.0.0.1", head.seconds)?;
     let ended = rounds::take_turns(&lab, &mut probes, rounds, &mut journal);
