@@ -30,8 +30,16 @@ const REPORTS: Duration = Duration::from_millis(5);
 /// How long the server waits for its first client, and then for a next one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The version of quinn, as the lock file has it.
+fn quinn_version() -> &'static str {
+    let lock = include_str!("../Cargo.lock");
+    let entry = lock.split_once("name = \"quinn\"\nversion = \"").map_or("", |(_, rest)| rest);
+    entry.split('"').next().unwrap_or("unknown")
+}
+
 /// Bulk data over QUIC
 #[derive(Debug, Parser)]
+#[command(version = quinn_version())]
 struct Options {
     /// Receive here
     #[arg(long, conflicts_with = "connect")]
@@ -43,11 +51,11 @@ struct Options {
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
     /// Seconds before those, which are no part of the rate
-    #[arg(long, default_value_t = 0.0, conflicts_with = "octets")]
+    #[arg(long, default_value_t = 0.0, conflicts_with = "bytes")]
     omit: f64,
     /// At most so many bytes, on all connections together
     #[arg(long)]
-    octets: Option<u64>,
+    bytes: Option<u64>,
     /// Connections at a time
     #[arg(long, default_value_t = 1)]
     streams: u64,
@@ -92,13 +100,13 @@ async fn serve(address: SocketAddr, connections: u64) -> Result<()> {
 async fn receive(connecting: quinn::Connecting) -> Result<()> {
     let connection = connecting.await?;
     let (mut answer, mut stream) = connection.accept_bi().await?;
-    let mut octets: u64 = 0;
+    let mut bytes: u64 = 0;
     let mut due = Instant::now();
     // An error means that the client has had enough.
     while let Ok(chunk) = stream.read_chunk(usize::MAX, true).await {
-        octets += chunk.as_ref().map_or(0, |chunk| chunk.bytes.len() as u64);
+        bytes += chunk.as_ref().map_or(0, |chunk| chunk.bytes.len() as u64);
         if chunk.is_none() || Instant::now() >= due {
-            answer.write_all(&octets.to_be_bytes()).await?;
+            answer.write_all(&bytes.to_be_bytes()).await?;
             due = Instant::now() + REPORTS;
         }
         if chunk.is_none() {
@@ -113,7 +121,7 @@ async fn send(address: SocketAddr, options: &Options) -> Result<()> {
     let local = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let mut endpoint = endpoint(local.parse()?, None)?;
     endpoint.set_default_client_config(client_config(options.congestion)?);
-    let share = options.octets.map_or(u64::MAX, |octets| octets.div_ceil(options.streams));
+    let share = options.bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(options.streams));
     let mut connecting = tokio::task::JoinSet::new();
     for _ in 0..options.streams {
         connecting.spawn(endpoint.connect(address, "weft")?);
@@ -132,14 +140,14 @@ async fn send(address: SocketAddr, options: &Options) -> Result<()> {
     let mut moved = Moved::default();
     while let Some(outcome) = tasks.join_next().await {
         let of_one = outcome??;
-        moved.octets += of_one.octets;
+        moved.bytes += of_one.bytes;
         moved.early += of_one.early;
     }
-    let later = (moved.octets - moved.early) as f64 * 8.0;
+    let later = (moved.bytes - moved.early) as f64 * 8.0;
     let gbps = later / steady.elapsed().as_secs_f64() / 1e9;
     println!(
         "{}",
-        serde_json::json!({ "gbps": gbps, "octets": moved.octets, "early": moved.early })
+        serde_json::json!({ "gbps": gbps, "bytes": moved.bytes, "early": moved.early })
     );
     endpoint.wait_idle().await;
     Ok(())
@@ -148,7 +156,7 @@ async fn send(address: SocketAddr, options: &Options) -> Result<()> {
 /// What the server had.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
-    octets: u64,
+    bytes: u64,
     /// Those before the rate counts.
     early: u64,
 }
@@ -175,11 +183,11 @@ async fn transfer(
     let mut moved = Moved::default();
     let listen = async {
         let mut count = [0; 8];
-        while moved.octets < share {
+        while moved.bytes < share {
             answer.read_exact(&mut count).await?;
-            moved.octets = u64::from_be_bytes(count);
+            moved.bytes = u64::from_be_bytes(count);
             if Instant::now() < steady {
-                moved.early = moved.octets;
+                moved.early = moved.bytes;
             }
         }
         anyhow::Ok(())
