@@ -5,8 +5,8 @@ PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: all help demo docs recording check test test-units test-clients test-measurements lint \
-        build release bench bench-copy bench-quick bench-wan benchmarks examples interop soak \
-        soak-connections soak-fio soak-paths soak-stopped soak-valgrind soak-wan-clients \
+        build release bench compared bench-copy bench-quick bench-wan benchmarks examples interop \
+        soak soak-connections soak-fio soak-paths soak-stopped soak-valgrind soak-wan-clients \
         soak-sockets peer-suites fuzz miri mutants sanitizers advisories deps mpich \
         publish-check pyverbs peers servers install uninstall dist test-dist test-recipes \
         test-arm64 test-podman test-languages demo-deps rust
@@ -72,6 +72,14 @@ bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 m
 
 bench-copy: deps release ## weft cp beside scp and rsync, into BENCHMARKS.md (ARGS="100 '20ms'")
 	@WEFT=$(abspath $(TARGET))/release/weft INTO=$(INTO) scripts/bench-copy.sh $(ARGS)
+
+compared: deps release ## The table of README.md: what others reach, rxe and siw in machines (half an hour)
+	@$(CARGO) build --release --locked --target-dir $(TARGET)/quic \
+	    --manifest-path interop/quic/Cargo.toml
+	@mkdir -p $(TARGET)/interop
+	@interop/vm/compare.sh >$(TARGET)/interop/compared.json
+	@PATH="$(abspath $(TARGET))/quic/release:$$PATH" $(TARGET)/release/weft bench table compared \
+	    --vm $(TARGET)/interop/compared.json --into README.md $(ARGS)
 
 bench-quick: deps release ## A look at the papers' figures on this machine (below five minutes)
 	@$(TARGET)/release/weft bench all --quick $(ARGS)

@@ -13,7 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # What the guest loads, with whatever these need in turn.
 modules=(
     virtio_pci virtio_net virtio_rng
-    siw ib_uverbs rdma_ucm crc32c_generic
+    siw rdma_rxe ib_uverbs rdma_ucm crc32_generic crc32c_generic
     sch_netem sch_ingress cls_matchall cls_u32 act_mirred act_gact ifb
 )
 

@@ -5,7 +5,7 @@ mod measure;
 use clap::{Args, Subcommand};
 use weft_units::WrongArgument;
 
-use crate::{compare, cost, demo, floors, lan, report, sys, wan};
+use crate::{compare, compared, cost, demo, floors, lan, report, sys, wan};
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -58,6 +58,10 @@ enum TableCommand {
     ///
     /// With the defaults it takes about two hours; --quick takes five minutes.
     Wan(wan::WanArgs),
+    /// One row for each way to move data: Weft's, libfabric, UCX, TCP, QUIC, scp, rsync
+    ///
+    /// It takes about ten minutes. rxe and siw need a virtual machine: `make compared`.
+    Compared(compared::ComparedArgs),
 }
 
 /// The status of a program that Ctrl-C ended.
@@ -137,6 +141,7 @@ fn run(command: &BenchArgs) -> anyhow::Result<()> {
         Some(BenchCommand::Demo(options)) => demo::run(options),
         Some(BenchCommand::Table(TableCommand::Lan(options))) => lan::run(options),
         Some(BenchCommand::Table(TableCommand::Wan(options))) => wan::run(options),
+        Some(BenchCommand::Table(TableCommand::Compared(options))) => compared::run(options),
         Some(BenchCommand::Floor(floor)) => floors::run(floor),
         Some(BenchCommand::Cost(cost)) => cost::run(cost),
     }

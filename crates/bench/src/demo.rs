@@ -7,7 +7,7 @@
 
 mod act;
 mod compare;
-mod copies;
+pub(crate) mod copies;
 mod devices;
 mod screen;
 mod wan;

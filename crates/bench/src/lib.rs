@@ -11,6 +11,7 @@
 
 pub mod command;
 mod compare;
+mod compared;
 mod cost;
 mod demo;
 mod figure;

@@ -42,6 +42,13 @@ pub fn versions() -> BTreeMap<String, String> {
     std::iter::once(weft).chain(said).collect()
 }
 
+/// All that a program says, on stdout or else on stderr.
+pub fn said(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
+    let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    Some(String::from_utf8_lossy(&said).into_owned())
+}
+
 fn first_line(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -80,6 +87,13 @@ pub fn settings() -> Vec<String> {
 pub fn allows_congestion(name: &str) -> bool {
     let list = read("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
     list.split_whitespace().any(|allowed| allowed == name)
+}
+
+/// Congestion control of the plain sockets of measurements, and of those that do not choose.
+pub fn congestion() -> (String, String) {
+    let default = default_congestion();
+    let chosen = if allows_congestion("reno") { String::from("reno") } else { default.clone() };
+    (chosen, default)
 }
 
 /// CPU ticks, by who used them.

@@ -61,6 +61,38 @@ fn fio_stands_against_its_own_engine_of_tcp() {
 }
 
 #[test]
+fn what_others_reach_is_one_row_each() {
+    let scratch = Dir::new("compared");
+    let [page, vm] = ["page.md", "vm.json"].map(|name| scratch.root().join(name));
+    std::fs::write(&page, "<!-- compared -->\n<!-- end of compared -->\n").unwrap();
+    let machines =
+        r#"{"about": "in machines", "columns": ["device", "us"], "rows": [["rxe", "9"]]}"#;
+    std::fs::write(&vm, machines).unwrap();
+    let line = "bench table compared --rounds 1 --seconds 0.1 --only".split(' ');
+    let mut command = Command::new(weft());
+    without_settings(&mut command);
+    command.args(line).arg(": 64 bytes").arg("--vm").arg(&vm).arg("--into").arg(&page);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(&page).unwrap();
+    let row = |name: &str| {
+        let line = page.lines().find(|line| line.starts_with(&format!("| {name}")));
+        let cells = line.unwrap_or_else(|| panic!("{name} is not in\n{page}")).split('|');
+        cells.map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+    };
+    for name in ["`weft0` (UDP)", "`weft_iw0` (TCP)", "TCP, blocking"] {
+        let us = row(name)[3].trim_matches('*').parse::<f64>();
+        assert!(us.is_ok_and(|us| us > 0.0), "{name} in\n{page}");
+    }
+    let best = page.lines().filter(|line| line.starts_with("| ") && line.contains("| **"));
+    assert_eq!(best.count(), 1, "one of a column is the best\n{page}");
+    assert_eq!(row("rxe")[1..3], ["rxe", "9"]);
+    assert!(
+        page.contains("in machines") && row("rsync over ssh")[3..7].iter().all(String::is_empty)
+    );
+}
+
+#[test]
 fn a_table_is_put_into_its_place_in_a_page() {
     let scratch = Dir::new("into");
     let page = scratch.root().join("page.md");

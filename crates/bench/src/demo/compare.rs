@@ -43,16 +43,8 @@ pub fn play(lab: &BenchLab, screen: &mut DemoScreen) -> Result<DemoAct> {
     Ok(act)
 }
 
-/// Congestion control of the plain sockets, and of those that do not choose.
-fn congestion() -> (String, String) {
-    let default = machine::default_congestion();
-    let chosen =
-        if machine::allows_congestion("reno") { String::from("reno") } else { default.clone() };
-    (chosen, default)
-}
-
 fn latencies() -> Vec<DemoEntry> {
-    let (chosen, default) = congestion();
+    let (chosen, default) = machine::congestion();
     let network = |route: WeftRoute, label: &str| {
         weft(Latency::new("ib_send_lat", 64, label).over(route.network()))
     };
@@ -68,7 +60,7 @@ fn latencies() -> Vec<DemoEntry> {
 }
 
 fn bandwidths() -> Vec<DemoEntry> {
-    let (chosen, default) = congestion();
+    let (chosen, default) = machine::congestion();
     let writes = |label: &str| Bandwidth::new("ib_write_bw", MIB, label);
     let network = |route: WeftRoute, label: &str| weft(writes(label).over(route.network()));
     vec![

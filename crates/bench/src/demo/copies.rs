@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::act::{DemoAct, DemoNumber, PATH};
 use super::screen::DemoScreen;
@@ -14,16 +14,29 @@ use crate::lab::{BenchLab, is_installed};
 use crate::machine;
 use crate::process::Spec;
 
-/// How long a copy may take, in seconds; TCP with CUBIC would need ten minutes.
+/// How long a copy of the demonstration may take, in seconds; TCP with CUBIC would need ten minutes.
 const LIMIT_S: u64 = 10;
 /// Where sshd of root wants a directory.
 const PRIVILEGE_DIR: &str = "/run/sshd";
+
+/// A program that copies a file to another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyTool {
+    /// `weft cp`.
+    Weft,
+    /// `scp`.
+    Scp,
+    /// `rsync` through ssh.
+    Rsync,
+}
 
 /// What the copies need.
 struct CopyStage<'a> {
     lab: &'a BenchLab,
     sshd: Spec,
     megabytes: u64,
+    /// How long a copy may take, in seconds.
+    limit_s: u64,
     /// Whether this act has made [`PRIVILEGE_DIR`].
     made_dir: bool,
 }
@@ -47,7 +60,7 @@ pub fn play(lab: &BenchLab, screen: &mut DemoScreen, megabytes: u64) -> Result<D
         act.skipped.push(why);
         return Ok(act);
     }
-    let stage = CopyStage::new(lab, megabytes)?;
+    let stage = CopyStage::new(lab, megabytes, LIMIT_S)?;
     if let Err(error) = stage.run("true", screen, &stage.number("log-in", false)) {
         let why = format!("sshd does not work on a path here: {error:#}");
         let why = why.lines().next().unwrap_or_default().to_owned();
@@ -58,8 +71,8 @@ pub fn play(lab: &BenchLab, screen: &mut DemoScreen, megabytes: u64) -> Result<D
     let weft = stage.number("weft cp", true);
     let scp = stage.number(&format!("scp, TCP with {}", machine::default_congestion()), false);
     screen.line("   rate with log-in and all (more is better)");
-    for number in [weft, scp] {
-        let done = stage.copy(screen, number)?;
+    for (tool, number) in [(CopyTool::Weft, weft), (CopyTool::Scp, scp)] {
+        let done = stage.copy(screen, tool, number)?;
         screen.bar(&done, 1000.0);
         if done.value.is_some() && !done.note.starts_with("ended") {
             act.verified.push(format!("{}: the copy is the file, byte for byte", done.label));
@@ -68,6 +81,24 @@ pub fn play(lab: &BenchLab, screen: &mut DemoScreen, megabytes: u64) -> Result<D
     }
     act.verified.iter().for_each(|line| screen.line(&format!("   {line}")));
     Ok(act)
+}
+
+/// The rate of a file of `megabytes` MB by a program across [`PATH`], in Mbit/s, log-in and all. The
+/// copy is compared with the file; one that has not ended after `limit_s` seconds counts by what is
+/// there.
+///
+/// # Errors
+/// What the copy needs is missing, the copy failed, or it is not the file.
+pub fn rate(lab: &BenchLab, tool: CopyTool, megabytes: u64, limit_s: u64) -> Result<f64> {
+    if let Some(why) = lack().or_else(|| wan::obstacle(lab)) {
+        bail!(why);
+    }
+    let stage = CopyStage::new(lab, megabytes, limit_s)?;
+    let silent = DemoScreen::new(true, true);
+    let done = stage.copy(&silent, tool, stage.number("copy", tool == CopyTool::Weft));
+    // The next copy is of a stage of its own.
+    stage.clear();
+    done?.value.context("no rate")
 }
 
 fn lack() -> Option<String> {
@@ -94,7 +125,7 @@ fn find_sshd() -> Option<Spec> {
 }
 
 impl<'a> CopyStage<'a> {
-    fn new(lab: &'a BenchLab, megabytes: u64) -> Result<Self> {
+    fn new(lab: &'a BenchLab, megabytes: u64, limit_s: u64) -> Result<Self> {
         let sshd = find_sshd().context("there is no sshd")?;
         let dir = Path::new(PRIVILEGE_DIR);
         let is_root = rustix::process::geteuid().is_root();
@@ -102,7 +133,7 @@ impl<'a> CopyStage<'a> {
         if made_dir {
             fs::create_dir(dir).context(PRIVILEGE_DIR)?;
         }
-        let stage = Self { lab, sshd, megabytes, made_dir };
+        let stage = Self { lab, sshd, megabytes, limit_s, made_dir };
         for key in ["host", "user"] {
             let file = stage.path(key);
             let spec = Spec::new("ssh-keygen").args("-q -t ed25519 -f").arg(&text(&file));
@@ -131,6 +162,14 @@ impl<'a> CopyStage<'a> {
         Ok(stage)
     }
 
+    /// Removes the files of this stage.
+    fn clear(&self) {
+        for name in ["host", "host.pub", "user", "user.pub", "known", "file", "out"] {
+            // Some were never made.
+            let _ = fs::remove_file(self.path(name));
+        }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.lab.dir().join(name)
     }
@@ -141,21 +180,29 @@ impl<'a> CopyStage<'a> {
     }
 
     /// The command of a copy.
-    fn command(&self, number: &DemoNumber) -> String {
+    fn command(&self, tool: CopyTool) -> String {
         let [config, from, to] = ["ssh_config", "file", "out"].map(|name| text(&self.path(name)));
-        let to = format!("far:{to}");
-        if !number.is_weft {
-            return Spec::new("scp").args("-qF").arg(&config).arg(&from).arg(&to).shell();
-        }
-        let weft = text(&self.lab.weft);
-        let spec = Spec::at(&self.lab.weft).args("cp -q --udp-only -e");
-        let spec = spec.arg(&format!("ssh -F {config}")).arg("--remote-weft").arg(&weft);
+        let (to, ssh) = (format!("far:{to}"), format!("ssh -F {config}"));
+        let spec = match tool {
+            CopyTool::Scp => Spec::new("scp").args("-qF").arg(&config),
+            CopyTool::Rsync => Spec::new("rsync").args("--inplace -e").arg(&ssh),
+            CopyTool::Weft => {
+                let weft = text(&self.lab.weft);
+                let spec = Spec::at(&self.lab.weft).args("cp -q --udp-only -e").arg(&ssh);
+                spec.arg("--remote-weft").arg(&weft)
+            }
+        };
         spec.arg(&from).arg(&to).shell()
     }
 
-    fn copy(&self, screen: &DemoScreen, mut number: DemoNumber) -> Result<DemoNumber> {
+    fn copy(
+        &self,
+        screen: &DemoScreen,
+        tool: CopyTool,
+        mut number: DemoNumber,
+    ) -> Result<DemoNumber> {
         let _ = fs::remove_file(self.path("out"));
-        let ending = self.run(&self.command(&number), screen, &number)?;
+        let ending = self.run(&self.command(tool), screen, &number)?;
         screen.clear_live();
         match ending {
             CopyEnding::Seconds(seconds) => {
@@ -168,8 +215,8 @@ impl<'a> CopyStage<'a> {
             CopyEnding::TooSlow => {
                 let bytes = fs::metadata(self.path("out")).map_or(0, |file| file.len());
                 let megabytes = bytes as f64 / 1e6;
-                number.value = Some(megabytes * 8.0 / LIMIT_S as f64);
-                number.note = format!("ended at {megabytes:.0} MB, {LIMIT_S} s");
+                number.value = Some(megabytes * 8.0 / self.limit_s as f64);
+                number.note = format!("ended at {megabytes:.0} MB, {} s", self.limit_s);
             }
         }
         Ok(number)
@@ -178,8 +225,9 @@ impl<'a> CopyStage<'a> {
     /// Runs a shell command on the near side of a path with the sshd on its far side.
     fn run(&self, command: &str, screen: &DemoScreen, number: &DemoNumber) -> Result<CopyEnding> {
         let name = format!("demo-{}", std::process::id());
+        let limit_s = self.limit_s;
         let script =
-            format!("date +%s.%N; timeout {LIMIT_S} {command}; s=$?; date +%s.%N; exit $s");
+            format!("date +%s.%N; timeout {limit_s} {command}; s=$?; date +%s.%N; exit $s");
         let script = format!("({script}) || [ $? = 124 ] && echo ended");
         let server = self.sshd.clone().args("-D -f").arg(&text(&self.path("sshd_config")));
         let spec = Spec::at(&self.lab.weft).args("wan").args(PATH).args("--name").arg(&name);
@@ -196,7 +244,7 @@ impl<'a> CopyStage<'a> {
         let times: Vec<f64> = times.collect();
         ensure!(times.len() == 2, "no times in {}", finished.stdout);
         let seconds = times[1] - times[0];
-        if seconds >= LIMIT_S as f64 {
+        if seconds >= limit_s as f64 {
             return Ok(CopyEnding::TooSlow);
         }
         Ok(CopyEnding::Seconds(seconds))

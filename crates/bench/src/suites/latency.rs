@@ -33,7 +33,7 @@ const SMALL: Words = Words {
             none. Both rise by some 2 us from 1 byte to 100, side by side.",
     here: "Half of a round trip between two processes over loopback, each on a processor of its \
            own: RDMA Sends whose completions are polled, beside sockets that block and sockets \
-           that ask over and over.",
+           that poll.",
     limits: "There is no adapter and no wire, so time does not rise with the size: at 1 Gbit/s \
              100 bytes take 0.8 us on each hop. The sockets have no MPI above them.",
 };
@@ -54,7 +54,7 @@ const ROUTED: Words = Words {
     paper: "Jin and others, figure 3 (a)",
     shape: "Through a router without added delay RDMA and sockets take the same time, whatever \
             the size: what the path takes is much more than what the ends take.",
-    here: "The same ping-pong between two network name spaces, through `weft wan` without delay.",
+    here: "The same ping-pong between two network namespaces, through `weft wan` without delay.",
     limits: "The router is two threads on the same processors, not a machine of its own; it takes \
              tens of microseconds, theirs took some hundred.",
 };
