@@ -152,8 +152,9 @@ mutants: ## Changes of CRATE that no test notices (CRATE=cm ARGS="--shard 0/8"; 
 sanitizers: ## The engine's tests and the C programs under AddressSanitizer and ThreadSanitizer
 	@scripts/sanitizers.sh
 
-docs: ## The pages of docs/ as a site in target/docs/site, its links checked (needs mdBook: minutes)
+docs: ## The pages of docs/ as a site in target/docs/site; links and commands checked (needs mdBook)
 	@scripts/docs.sh
+	@$(CARGO) test --quiet --locked -p weft-cli --bin weft -- documented reference
 
 recording: release ## The picture of README.md, from a run of the demonstration (half a minute)
 	@scripts/recording.py docs/figures/demo.svg $(TARGET)/release/weft bench demo --act 1 --act 3

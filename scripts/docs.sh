@@ -32,22 +32,46 @@ language = "en"
 [output.html]
 default-theme = "light"
 preferred-dark-theme = "navy"
+additional-css = ["weft.css"]
 BOOK
+# Wider than mdBook has it, so that lines of 100 columns fit; tables that a phone can show.
+cat >"$book/weft.css" <<'LOOK'
+:root { --content-max-width: 860px; }
+.content pre > code { font-size: .82em; }
+.content table { font-size: .9em; margin: 0; }
+.content table th, .content table td { padding: 4px 10px; vertical-align: top; }
+.content .table-wrapper { margin: 0 0 1em; }
+.content p > img { max-width: 100%; }
+@media (max-width: 600px) {
+  .content table { font-size: .8em; }
+  .content table th, .content table td { padding: 3px 6px; }
+  .content h1 { font-size: 1.6em; }
+  .content p:has(> img[src$="demo.svg"]), .content p:has(> img[src$="overview.svg"]) { overflow-x: auto; }
+  .content p > img[src$="demo.svg"], .content p > img[src$="overview.svg"] {
+    max-width: none; width: 640px;
+  }
+}
+LOOK
+# ARCHITECTURE.md and BENCHMARKS.md have their places among the pages; the rest follows.
+sed -i -e 's,^# Understand$,&\n\n- [Architecture](ARCHITECTURE.md),' \
+    -e 's,^# Measure$,&\n\n- [What was measured](BENCHMARKS.md),' "$book/src/SUMMARY.md"
+sed -i -e '/^- \[\(Architecture\|What was measured\)\]/{n;/^$/d}' "$book/src/SUMMARY.md"
 cat >>"$book/src/SUMMARY.md" <<'PAGES'
 
 # The project
 
-- [How it is built](ARCHITECTURE.md)
-- [What was measured](BENCHMARKS.md)
 - [Changes](CHANGELOG.md)
 - [Contributing](CONTRIBUTING.md)
 - [Security](SECURITY.md)
 PAGES
-# Pages lie side by side in the book; what is no page of it is named without a link.
-sources='crates|examples/|interop/|scripts|xtask|fuzz|Makefile|LICENSE|deny|benches'
-sed -i -E "s,\]\((\.\./)?docs/,](,g; s,\]\(\.\./([A-Z]+\.md),](\1,g;
-    s,\[([^]]*)\]\((\.\./)*($sources)[^)]*\),\1,g;
-    s,\]\(SUMMARY\.md\),](README.md),g" "$book"/src/*.md
+# Pages lie side by side in the book, README.md as its index; what is no page of it is named without
+# a link. A link may go over two lines.
+sources='crates|examples/|interop/|scripts|xtask|fuzz|Makefile|LICENSE|deny|\.cargo'
+perl -0pi -e "s,\]\((\.\./)?docs/,](,g; s,\]\(\.\./([A-Z]+\.md),](\$1,g;
+    s,\[([^]]*)\]\((\.\./)*(\.\./|)($sources)[^)]*\),\$1,g;
+    s,\]\(((README|SUMMARY)\.md)\),](index.md),g" \
+    "$book"/src/[!S]*.md "$book"/src/S[!U]*.md
+sed -i 's,](\.\./README\.md),](README.md),' "$book/src/SUMMARY.md"
 
 mdbook build "$book" --dest-dir "$book/site" >"$book/log" 2>&1 || {
     cat "$book/log" >&2

@@ -22,12 +22,12 @@ pub struct Cli {
 pub enum WeftCommand {
     /// Run a program with an RDMA device in it
     ///
-    /// CMD finds the devices weft0, a channel adapter over UDP, and weft_iw0, an iWARP RNIC over
-    /// TCP, which speak from the machine's own IP addresses. libweft.so goes before CMD and its
-    /// children with LD_PRELOAD; then this process becomes CMD: its process id, signals, exit
-    /// status, stdin and stdout are CMD's own. No root, no kernel module, nothing to configure.
+    /// CMD finds two devices: weft0, a channel adapter over UDP, and weft_iw0, an iWARP RNIC over
+    /// TCP. They use the machine's own IP addresses. LD_PRELOAD loads libweft.so into CMD and its
+    /// children. Then this process becomes CMD: its process id, signals, exit status, stdin and
+    /// stdout are CMD's own. No root, no kernel module, nothing to configure.
     Run(RunOptions),
-    /// Say why a program does not reach Weft, and what of this machine is in the way
+    /// Find out why a program does not use Weft, and what on this machine prevents it
     ///
     /// Looks at CMD as `weft run` and the dynamic linker will: is it static, for another machine,
     /// setuid, started by something that clears the environment, linked with a sanitizer, written
@@ -41,35 +41,35 @@ pub enum WeftCommand {
     /// leaves it to), by the layer itself, or by nobody. So it is as the environment is now; a
     /// connection may agree on less with its peer.
     Info(Info),
-    /// Run a program with a wide area network before it
+    /// Run a program across an emulated wide area network
     ///
-    /// CMD runs on the near side of a path with a delay, a loss, a rate and what else SPEC asks
-    /// for; --server runs on its far side. Both sides are networks of their own on this machine,
-    /// and real packets travel between them. No root where the kernel allows user namespaces.
+    /// CMD runs on the near side of a path, and --server on its far side. SPEC gives the path its
+    /// delay, loss, rate and more. Each side is a network namespace on this machine, and real
+    /// packets travel between them. No root where the kernel allows user namespaces.
     Wan(Box<degen::command::DegenArgs>),
-    /// Make the key that hosts encrypt under
+    /// Make the key by which hosts encrypt
     ///
-    /// Hosts with the same key in WEFT_KEY speak to each other over weft0, and everything that they
-    /// say is sealed. Without a key weft0 speaks to this machine only.
+    /// Hosts with the same key in WEFT_KEY connect over weft0, and all that they send is sealed.
+    /// Without a key weft0 connects within this machine only.
     Key(KeyArgs),
-    /// Measure Weft beside its peers, in figures after those of the papers
+    /// Measure Weft against its peers, in figures after those of the papers
     ///
-    /// Each suite measures Weft over iWARP and over Shuttle beside kernel TCP, in turn, and writes
-    /// what it finds to a file. --list says which suites there are.
+    /// Each suite measures Weft over iWARP and over Shuttle against kernel TCP, in turn, and writes
+    /// the results to a file. --list names the suites.
     Bench(Box<weft_bench::command::BenchArgs>),
-    /// Measure what there is between two hosts: bandwidth and latency, over any device
+    /// Measure bandwidth and latency between two hosts, over any device
     ///
-    /// `weft perf server` waits on one host, `weft perf HOST` measures from another one. The client
-    /// says what is measured, and both go by Weft's devices unless -d names an adapter.
+    /// `weft perf server` waits on one host, `weft perf HOST` measures from another one. The options
+    /// of the client say what is measured. Both use Weft's devices unless -d names an adapter.
     Perf(Box<weft_perf::command::PerfArgs>),
     /// `weft perf` with what it needs around it
     #[command(hide = true)]
     PerfInside(Box<weft_perf::command::PerfArgs>),
     /// Copy files to and from other hosts, fast where paths are long or lossy
     ///
-    /// ssh logs in and starts weft at the far end; the files go over Shuttle, sealed under a fresh
-    /// key, by one UDP port. Each piece is hashed as it is read and as it is written; an
-    /// interrupted copy goes on where it was; what is there already is skipped.
+    /// ssh logs in and starts weft at the far end. The files go over Shuttle, sealed under a fresh
+    /// key, to one UDP port. Each piece is hashed as it is read and as it is written. The same
+    /// command resumes a copy that was interrupted, and skips files that are there already.
     Cp(Box<weft_copy::command::CpArgs>),
     /// Run a program on another host, with stdin and stdout through Shuttle
     ///
@@ -84,7 +84,7 @@ pub enum WeftCommand {
     /// What ssh starts at the far end of `weft cp`, `weft pipe` and `weft forward`
     #[command(hide = true)]
     FarEnd(FarEndArgs),
-    /// Simulate Shuttle and TCP's rate control over paths that no machine here has
+    /// Simulate Shuttle and the rate control of TCP over any path
     Sim(weft_sim::command::SimArgs),
     /// Hand Weft to containers as a device
     Cdi {
@@ -92,12 +92,15 @@ pub enum WeftCommand {
         #[command(subcommand)]
         command: CdiCommand,
     },
-    /// Write the manual pages of all commands into a directory
+    /// Write the manual pages of all commands into a directory, or docs/commands.md
     #[command(hide = true)]
     Man {
         /// An existing directory
-        #[arg(value_hint = ValueHint::DirPath)]
-        dir: PathBuf,
+        #[arg(value_hint = ValueHint::DirPath, required_unless_present = "markdown")]
+        dir: Option<PathBuf>,
+        /// Write all of them into this page of Markdown
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        markdown: Option<PathBuf>,
     },
     /// List the connections of every process, once
     Ss(crate::observe::SsOptions),
@@ -126,7 +129,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub lib: Option<PathBuf>,
 
-    /// Have something go wrong: `drop=1%`, `qp-error:after=1000`, `peer-gone:at=2s` and others
+    /// Inject a fault: `drop=1%`, `qp-error:after=1000`, `peer-gone:at=2s` and others
     ///
     /// May be given several times, or several faults with `;` between them. The seed that chance
     /// follows from is printed on stderr; `seed=N` repeats it. docs/faults.md has them all.
@@ -163,7 +166,7 @@ pub struct RunOptions {
 
     /// Carry CMD's TCP sockets by RDMA where the peer does too, instead of giving it devices
     ///
-    /// Peers that are not run so are reached by TCP as ever. docs/sockets.md says what CMD sees.
+    /// Other peers are reached by TCP, as without Weft. docs/sockets.md says what CMD sees.
     #[arg(long)]
     pub sockets: bool,
 

@@ -24,6 +24,7 @@ mod observe;
 mod perf;
 mod preload;
 mod program;
+mod reference;
 mod run;
 mod stubs;
 mod sys;
@@ -83,7 +84,9 @@ fn weft(line: Vec<OsString>) -> u8 {
         WeftCommand::Key(key) => status_of(key::key(&key.command)),
         WeftCommand::Cdi { command: CdiCommand::Generate(cdi) } => status_of(cdi::generate(&cdi)),
         WeftCommand::Sim(sim) => status_of(weft_sim::command::main(&sim)),
-        WeftCommand::Man { dir } => status_of(write_pages(&dir)),
+        WeftCommand::Man { dir, markdown } => {
+            status_of(write_pages(dir.as_deref(), markdown.as_deref()))
+        }
         WeftCommand::Ss(options) => status_of(observe::ss::main(&options)),
         WeftCommand::Top(options) => status_of(observe::top::main(&options)),
         WeftCommand::Metrics(options) => status_of(observe::metrics::main(&options)),
@@ -101,8 +104,14 @@ fn over_ssh(command: impl FnOnce() -> u8) -> u8 {
     command()
 }
 
-/// Writes `weft.1` and a page for each command that is not hidden.
-fn write_pages(dir: &Path) -> anyhow::Result<()> {
+/// Writes `weft.1` and a page for each command that is not hidden into `dir`, and the page of all
+/// of them into `markdown`.
+fn write_pages(dir: Option<&Path>, markdown: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(page) = markdown {
+        let text = reference::page(Cli::command());
+        std::fs::write(page, text).with_context(|| format!("writing {}", page.display()))?;
+    }
+    let Some(dir) = dir else { return Ok(()) };
     clap_mangen::generate_to(Cli::command(), dir)
         .with_context(|| format!("writing manual pages into {}", dir.display()))
 }

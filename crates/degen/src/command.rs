@@ -318,7 +318,7 @@ THE TWO SIDES
     Each is a network of its own, with nothing but the path and a loopback. Programs find the
     addresses in WAN_NEAR, WAN_FAR, WAN_NEAR6 and WAN_FAR6, and their side in WAN_SIDE. What
     still runs on either side when CMD ends is killed. Without root, programs see themselves as
-    root of a user name space; files stay the user's own.
+    root of a user namespace; files stay the user's own.
 
 EXIT STATUS
     125  the WAN could not be made, or was called wrongly

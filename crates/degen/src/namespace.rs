@@ -30,7 +30,7 @@ impl Namespace {
             tun::start_loopback()?;
             open(Path::new("/proc/thread-self/ns/net"))
         });
-        made.map(Self).context("a network name space cannot be made")
+        made.map(Self).context("a network namespace cannot be made")
     }
 
     /// The namespace behind a link such as `/proc/1/ns/net`.
@@ -116,7 +116,7 @@ fn leave_users() -> io::Result<()> {
 }
 
 const ATTEMPTS_MAX: usize = 10_000;
-const REFUSED: &str = "user name spaces exist here, but are not allowed to do anything; on Ubuntu, \
+const REFUSED: &str = "user namespaces exist here, but are not allowed to do anything; on Ubuntu, \
     as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0";
 
 fn advice(error: &io::Error) -> String {
@@ -131,7 +131,7 @@ fn advice(error: &io::Error) -> String {
     } else {
         "run this as root"
     };
-    format!("a WAN needs name spaces, and this user cannot make any ({error}); {remedy}")
+    format!("a WAN needs namespaces, and this user cannot make any ({error}); {remedy}")
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {
