@@ -6,7 +6,7 @@
 #
 # Exit status: 0 when every row is good, 1 when one is not, 2 when the lab cannot be had.
 #
-# Everything runs in name spaces of its own (network, processes, mounts, and users unless root runs
+# Everything runs in namespaces of its own (network, processes, mounts, and users unless root runs
 # it), so that nothing is left behind: not when a row fails, not when this is interrupted.
 set -euo pipefail
 
@@ -36,7 +36,7 @@ fi
 . "$here/row.sh"
 . "$here/matrix.sh"
 
-# The first process of a name space has no default for signals.
+# The first process of a namespace has no default for signals.
 trap 'exit 130' INT TERM
 
 PATH=$lab:$PATH:/usr/sbin:/sbin
