@@ -442,7 +442,8 @@ ENVIRONMENT
                     sleeps (default: one for each processor, 4 at most)
     WEFT_SEED       The seed of a run of Weft's tests, to repeat it
     WEFT_DEV        The name of weft0
-    WEFT_DEVICES    The devices that CMD is to see, with commas between them
+    WEFT_DEVICES    The devices that CMD is to see: how many, or which ones, with commas
+                    between NAME[:shuttle|:iwarp][=ADDRESS[+ADDRESS]]
                     (default: weft0,weft_iw0)
     WEFT_FAULT      What is to go wrong, as --fault
     WEFT_PCAP       Where packets are captured, as --pcap

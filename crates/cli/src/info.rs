@@ -6,17 +6,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::IpAddr;
 
 use serde::Serialize;
 use weft_host::capability::{Capabilities, capabilities};
-use weft_host::{DeviceKind, Devices, Host};
+use weft_host::{DeviceId, DeviceKind, Devices, Host};
 
 use crate::args::Info;
 
 /// A layer, as a program reads it.
 #[derive(Serialize)]
-struct Layer<'a> {
-    device: &'a str,
+struct Layer {
+    device: String,
+    /// The addresses that it was given by `WEFT_DEVICES`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    addresses: Vec<IpAddr>,
     layer: &'static str,
     components: BTreeMap<&'static str, LayerFunction>,
 }
@@ -41,7 +45,7 @@ pub fn main(options: &Info) -> anyhow::Result<()> {
         let _ = writeln!(std::io::stderr(), "weft: {complaint}");
     }
     let mut layers = capabilities(&host);
-    layers.retain(|(personality, _)| devices.visible().contains(personality));
+    layers.retain(|(kind, _)| devices.first(*kind).is_some());
     let text = if options.json {
         to_json(host.devices(), &layers)?
     } else {
@@ -52,28 +56,45 @@ pub fn main(options: &Info) -> anyhow::Result<()> {
 }
 
 fn to_json(devices: &Devices, layers: &[(DeviceKind, Capabilities)]) -> anyhow::Result<String> {
+    let of = |id: DeviceId, capabilities: &Capabilities| Layer {
+        device: devices.name(id).to_owned(),
+        addresses: devices.addresses(id).to_vec(),
+        layer: capabilities.layer(),
+        components: capabilities
+            .iter()
+            .map(|(component, by)| {
+                (component.name(), LayerFunction { by: by.who(), how: by.how() })
+            })
+            .collect(),
+    };
     let layers: Vec<_> = layers
         .iter()
-        .map(|(personality, capabilities)| Layer {
-            device: devices.name(*personality),
-            layer: capabilities.layer(),
-            components: capabilities
-                .iter()
-                .map(|(component, by)| {
-                    (component.name(), LayerFunction { by: by.who(), how: by.how() })
-                })
-                .collect(),
-        })
+        .flat_map(|(kind, layer)| shown(devices, *kind).map(move |id| of(id, layer)))
         .collect();
     Ok(serde_json::to_string_pretty(&layers)? + "\n")
 }
 
-/// A heading for each layer, and a line for each component.
+/// The devices of a kind that are to be seen.
+fn shown(devices: &Devices, kind: DeviceKind) -> impl Iterator<Item = DeviceId> {
+    devices.visible().iter().copied().filter(move |device| device.kind == kind)
+}
+
+/// A device, and the addresses that it was given.
+fn heading(devices: &Devices, id: DeviceId) -> String {
+    let addresses: Vec<String> = devices.addresses(id).iter().map(IpAddr::to_string).collect();
+    match addresses.is_empty() {
+        true => devices.name(id).to_owned(),
+        false => format!("{}={}", devices.name(id), addresses.join("+")),
+    }
+}
+
+/// A heading for each layer with the devices that have it, and a line for each component.
 fn to_text(devices: &Devices, layers: &[(DeviceKind, Capabilities)]) -> String {
     let mut text = String::new();
-    for (personality, capabilities) in layers {
+    for (kind, capabilities) in layers {
         let gap = if text.is_empty() { "" } else { "\n" };
-        let _ = writeln!(text, "{gap}{}, {}", devices.name(*personality), capabilities.layer());
+        let names: Vec<String> = shown(devices, *kind).map(|id| heading(devices, id)).collect();
+        let _ = writeln!(text, "{gap}{}, {}", names.join(" "), capabilities.layer());
         for (component, by) in capabilities.iter() {
             let line = format!("  {:<16}{:<8}{}", component.name(), by.who(), by.how());
             let _ = writeln!(text, "{}", line.trim_end());

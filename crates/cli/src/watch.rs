@@ -9,13 +9,13 @@
 //!
 //! Order: [`Watch::wanted`] before CMD starts, [`Watch::conclude`] when it has ended.
 
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use weft_host::tally::{self, DeviceWork, Tally, Totals};
+use weft_host::{DeviceId, Devices};
 
 use crate::args::RunOptions;
 use crate::run::Environment;
@@ -28,7 +28,7 @@ pub struct Watch {
     tally: TallyFile,
     /// The tally of the run that this one is part of.
     outer: Option<PathBuf>,
-    names: [String; 2],
+    devices: Devices,
     line: bool,
     traffic: bool,
 }
@@ -55,15 +55,15 @@ impl Watch {
             Err(error) => return Err(error).context("counting what CMD does"),
         };
         environment.set(tally::VARIABLE, tally.path().as_os_str().to_owned());
-        let adapter = environment.get("WEFT_DEV").unwrap_or(OsStr::new("weft0"));
-        let names = [adapter.to_string_lossy().into_owned(), "weft_iw0".into()];
-        Ok(Some(Self { tally, outer, names, line, traffic: options.require_traffic }))
+        let devices =
+            Devices::read(|name| Some(environment.get(name)?.to_string_lossy().into_owned()));
+        Ok(Some(Self { tally, outer, devices, line, traffic: options.require_traffic }))
     }
 
     /// Says what CMD did, and gives the status that this process is to end with; or ends it by
     /// the signal that ended CMD.
     pub fn conclude(self, end: ChildExit) -> u8 {
-        let Self { tally, outer, names, line, traffic } = self;
+        let Self { tally, outer, devices, line, traffic } = self;
         let totals = tally.totals();
         if let Some(outer) = &outer {
             let _ = Tally::add(outer, &totals);
@@ -71,7 +71,7 @@ impl Watch {
         // Before this process may end by a signal.
         drop(tally);
         if line {
-            say(&summary(&totals, &names));
+            say(&summary(&totals, &devices));
         }
         match end {
             ChildExit::Signal(signal) => {
@@ -97,9 +97,10 @@ fn is_line_usual(environment: &Environment) -> bool {
 }
 
 /// The line: `weft0: 1 connection, 5 operations, 320 bytes sent, 0 bytes received`.
-fn summary(totals: &Totals, names: &[String; 2]) -> String {
+fn summary(totals: &Totals, devices: &Devices) -> String {
     let mut line = String::new();
-    for (work, name) in totals.0.iter().zip(names) {
+    for (slot, work) in totals.0.iter().enumerate() {
+        let name = devices.name(DeviceId::of_slot(slot));
         if *work == DeviceWork::default() {
             continue;
         }
@@ -148,8 +149,15 @@ mod tests {
         octets_in: 0,
     };
 
+    /// Over the first adapter and the first RNIC.
+    fn totals(adapter: DeviceWork, rnic: DeviceWork) -> Totals {
+        let mut totals = Totals::default();
+        (totals.0[0], totals.0[1]) = (adapter, rnic);
+        totals
+    }
+
     fn said(adapter: DeviceWork, rnic: DeviceWork) -> String {
-        summary(&Totals([adapter, rnic]), &["weft0".into(), "weft_iw0".into()])
+        summary(&totals(adapter, rnic), &Devices::read(|_| None))
     }
 
     #[test]
@@ -166,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_idle_run_says_how_far_it_came() {
-        let adapter = |work| idle(&Totals([work, NONE]));
+        let adapter = |work| idle(&totals(work, NONE));
         assert!(adapter(NONE).contains("weft doctor"));
         assert!(adapter(DeviceWork { contexts: 1, ..NONE }).contains("no connection was made"));
         let linked = DeviceWork { contexts: 1, connections: 1, ..NONE };

@@ -14,10 +14,10 @@ use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
-use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
+use weft_verbs::{AsyncKind, Cq, Qp, QpState};
 
 use crate::ProgressMode;
-use crate::device_kind::DeviceKind;
+use crate::device_kind::DeviceId;
 use crate::diagnostics::{self, ToldState};
 use crate::driver::todo::{RECEIVE, SEND, TIME};
 use crate::driver::{Driver, LinkWatcher, Notices, Woken};
@@ -62,6 +62,8 @@ pub(crate) struct ConnSlot {
     active: AtomicBool,
     /// An acknowledgement waits for the application's next call, as far as others can tell.
     owes_reply: AtomicBool,
+    /// The device of its queue pair.
+    device: DeviceId,
     qp: Weak<Qp>,
     /// Where its requests complete: sends, and receives.
     cqs: [Arc<Cq>; 2],
@@ -73,22 +75,24 @@ pub(crate) struct ConnSlot {
 }
 
 impl ConnSlot {
-    /// A place for the connection of `qp`.
-    pub fn new(host: &Arc<Host>, qp: &Arc<Qp>) -> Arc<Self> {
+    /// A place for the connection of `qp`, which is one of `device`.
+    pub fn new(host: &Arc<Host>, device: DeviceId, qp: &Arc<Qp>) -> Arc<Self> {
         let number = host.number_queue_pair();
         let told_state = Arc::new(ToldState::new(qp.state()));
-        Self::numbered(host, qp, number, QpFaultInjector::of(host, number), told_state)
+        let faults = QpFaultInjector::of(host, number);
+        Self::numbered(host, (device, qp), number, faults, told_state)
     }
 
     /// A place for one more connection of `qp`, of which this one is the first; nothing is posted
     /// on it.
     pub fn new_secondary(&self, qp: &Arc<Qp>) -> Arc<Self> {
-        Self::numbered(&self.host, qp, self.number, None, Arc::clone(&self.told_state))
+        let told_state = Arc::clone(&self.told_state);
+        Self::numbered(&self.host, (self.device, qp), self.number, None, told_state)
     }
 
     fn numbered(
         host: &Arc<Host>,
-        qp: &Arc<Qp>,
+        (device, qp): (DeviceId, &Arc<Qp>),
         number: u32,
         faults: Option<QpFaultInjector>,
         told_state: Arc<ToldState>,
@@ -105,6 +109,7 @@ impl ConnSlot {
             group: OnceLock::new(),
             active: AtomicBool::new(false),
             owes_reply: AtomicBool::new(false),
+            device,
             qp: Arc::downgrade(qp),
             cqs,
             number,
@@ -221,12 +226,7 @@ impl ConnSlot {
 
     /// The queue pair, and what is woken when a receive is posted that a message waits for.
     pub fn woken(&self, qp: &Arc<Qp>) -> Woken {
-        (Arc::clone(qp), self.this.clone())
-    }
-
-    /// Is woken when a receive is posted that a message waits for.
-    pub fn waker(&self) -> Weak<dyn Wake> {
-        self.this.clone()
+        Woken { qp: Arc::clone(qp), waker: self.this.clone(), device: self.device }
     }
 
     /// Whether it has, or had, a connection that this process may touch.
@@ -319,20 +319,20 @@ impl ConnSlot {
         if self.owes_reply.load(Ordering::Relaxed) != driver.has_deferred_reply() {
             self.owes_reply.store(driver.has_deferred_reply(), Ordering::Release);
         }
-        self.note_state(driver.kind(), driver.qp());
+        self.note_state(driver.qp());
         notices
     }
 
-    /// Tells the state of its queue pair, on a device of this kind, if it is another one.
-    pub fn note_state(&self, kind: DeviceKind, qp: &Qp) {
-        self.told_state.note(self.host.devices().name(kind), qp, self.host.events());
+    /// Tells the state of its queue pair, if it is another one.
+    pub fn note_state(&self, qp: &Qp) {
+        self.told_state.note(self.host.devices().name(self.device), qp, self.host.events());
     }
 
     fn tell(&self, outcome: Outcome) {
         outcome.notices.tell(&self.host);
         let Some(over) = outcome.over else { return };
         self.host.local().connections.strike(self);
-        self.host.local().past_work.add(over.kind(), &over.counters());
+        self.host.local().past_work.add(self.device, &over.counters());
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
         // Another connection may have been attached meanwhile.
@@ -438,7 +438,7 @@ impl ConnSlot {
         if driver.is_leased() != leased {
             driver.schedule().leased = leased;
             self.leased.store(leased, Ordering::Release);
-            let device = self.host.devices().name(driver.kind());
+            let device = self.host.devices().name(self.device);
             diagnostics::tell_lease(device, driver.qp(), leased);
         }
     }
@@ -460,8 +460,8 @@ impl ConnSlot {
     }
 
     /// What sees the packets of its connection, if they are captured.
-    pub fn tap(&self, kind: DeviceKind, qp: &Qp) -> Option<CaptureTap> {
-        self.host.tap(kind, qp, self.number)
+    pub fn tap(&self, qp: &Qp) -> Option<CaptureTap> {
+        self.host.tap(self.device, qp, self.number)
     }
 
     /// Posted work waits: sends it from here, or has the reactor send it.
@@ -572,9 +572,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Context, HostQpInit, HostSetup};
+    use crate::{Context, DeviceKind, HostQpInit, HostSetup};
     use weft_reactor::Leased;
-    use weft_verbs::{QpCap, QpType};
+    use weft_verbs::{QpCap, QpType, Wake};
 
     struct Silent;
     impl Wake for Silent {

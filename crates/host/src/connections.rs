@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use weft_observe::{ConnReport, Counters};
 use weft_sync::RwLock;
 
-use crate::device_kind::DeviceKind;
+use crate::device_kind::DeviceId;
 
 /// How long a closed connection waits for the peer to close as well.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// The device of a connection, what was done over it, and the rest if that was wanted.
-pub(crate) type WatchedConn = (DeviceKind, Counters, Option<ConnReport>);
+pub(crate) type WatchedConn = (DeviceId, Counters, Option<ConnReport>);
 
 /// A connection, as those see it who have no part in it.
 pub(crate) trait DrivenConnection: Send + Sync {

@@ -13,7 +13,7 @@ use weft_rnic::RdmaDevice;
 use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
 use crate::cq::HostCq;
-use crate::device_kind::DeviceKind;
+use crate::device_kind::{DeviceId, DeviceKind};
 use crate::faults::PortWatch;
 use crate::host::Host;
 use crate::qp::{HostQp, HostQpInit};
@@ -23,7 +23,7 @@ use crate::xrcd::{HostXrcd, XrcdFile};
 /// A device as one opener sees it: the objects are the device's, the events its own.
 pub struct Context {
     host: Arc<Host>,
-    personality: DeviceKind,
+    id: DeviceId,
     device: Arc<RdmaDevice>,
     events: Arc<AsyncQueue>,
     /// Its timers, if the port is to go down.
@@ -31,31 +31,38 @@ pub struct Context {
 }
 
 impl Context {
-    /// Opens a device of `host`. `wake` is called once for each asynchronous event.
+    /// Opens a device of `host`, of a kind the first one. `wake` is called once for each
+    /// asynchronous event.
     ///
     /// # Errors
     /// If the system has no descriptor or thread left for the engine.
     pub fn open(
         host: &Arc<Host>,
-        personality: DeviceKind,
+        id: impl Into<DeviceId>,
         wake: Box<dyn Wake>,
     ) -> Result<Arc<Self>, Misuse> {
+        let id = id.into();
         host.start().map_err(refused)?;
         host.publish();
         if let Some(tally) = host.tally() {
-            tally.note_context(personality);
+            tally.note_context(id);
         }
-        let (host, device) = (Arc::clone(host), Arc::clone(host.adapter(personality)));
+        let (host, device) = (Arc::clone(host), Arc::clone(host.adapter(id)));
         let events = AsyncQueue::new(wake);
         let port_watch = host
             .faults()
             .and_then(|faults| PortWatch::begin(faults.outages(), host.reactor(), &events));
-        Ok(Arc::new(Self { host, personality, device, events, _port_watch: port_watch }))
+        Ok(Arc::new(Self { host, id, device, events, _port_watch: port_watch }))
+    }
+
+    /// Which device it is.
+    pub fn id(&self) -> DeviceId {
+        self.id
     }
 
     /// What the device looks like.
     pub fn personality(&self) -> DeviceKind {
-        self.personality
+        self.id.kind
     }
 
     /// What the device can hold.
@@ -126,7 +133,7 @@ impl Context {
     /// # Errors
     /// [`Misuse::Unsupported`] where a device has none, or another process has that of the file.
     pub fn open_xrcd(&self, file: Option<XrcdFile>) -> Result<Arc<HostXrcd>, Misuse> {
-        if self.personality == DeviceKind::Iwarp {
+        if self.id.kind == DeviceKind::Iwarp {
             return Err(Misuse::Unsupported("extended reliable connections"));
         }
         HostXrcd::open(&self.host, &self.device, self.create_cq(1, None, 0)?, file)
@@ -138,6 +145,6 @@ impl Context {
         // Of the child of a fork it may be the first call.
         self.host.start().map_err(refused)?;
         self.host.publish();
-        Ok(Arc::new(HostQp::new(&self.host, self.personality, &self.device, init, &self.events)?))
+        Ok(Arc::new(HostQp::new(&self.host, self.id, &self.device, init, &self.events)?))
     }
 }

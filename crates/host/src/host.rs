@@ -34,7 +34,7 @@ use weft_verbs::{Misuse, Qp, QpType};
 
 use crate::config::{LaneUse, Settings};
 use crate::connections::Connections;
-use crate::device_kind::DeviceKind;
+use crate::device_kind::DeviceId;
 use crate::devices::Devices;
 use crate::diagnostics::OpenAtExit;
 use crate::events::Events;
@@ -93,7 +93,8 @@ impl Default for HostSetup {
 impl HostSetup {
     /// As the environment of the process says. Keys are read when they are needed.
     pub fn from_environment() -> Self {
-        let variable = |name: &str| std::env::var(name).ok();
+        // What is no text has no meaning either, and is to be told of as that.
+        let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let devices = Devices::read(variable);
         let settings = Settings::read(variable);
         let transport = devices.transport(settings.transport);
@@ -161,7 +162,7 @@ pub struct Host {
     owner: AtomicU32,
     generation: AtomicUsize,
     locals: [OnceLock<Box<Local>>; GENERATIONS],
-    adapters: [OnceLock<Arc<RdmaDevice>>; 2],
+    adapters: [OnceLock<Arc<RdmaDevice>>; DeviceId::SLOTS],
     /// What files stand for, by their device and inode: domains of extended reliable connections.
     named: Mutex<Named>,
     queue_pairs: AtomicU32,
@@ -199,7 +200,7 @@ impl Host {
             owner: AtomicU32::new(0),
             generation: AtomicUsize::new(0),
             locals: [const { OnceLock::new() }; GENERATIONS],
-            adapters: [const { OnceLock::new() }; 2],
+            adapters: [const { OnceLock::new() }; DeviceId::SLOTS],
             named: Mutex::default(),
             queue_pairs: AtomicU32::new(1),
             completion_queues: AtomicU32::new(1),
@@ -316,11 +317,11 @@ impl Host {
         &self.events
     }
 
-    /// What sees the packets of a connection of `qp` on a device of this kind, if they are
+    /// What sees the packets of a connection of `qp` on this device, if they are
     /// captured. The queue pair is the one with this `number` of the process.
-    pub(crate) fn tap(&self, kind: DeviceKind, qp: &Qp, number: u32) -> Option<CaptureTap> {
+    pub(crate) fn tap(&self, device: DeviceId, qp: &Qp, number: u32) -> Option<CaptureTap> {
         self.capture.as_ref()?.tap(CapturedQp {
-            device: self.devices.name(kind).into(),
+            device: self.devices.name(device).into(),
             number: qp.num(),
             ordinal: number,
             is_reliable: qp.kind() != QpType::Uc,
@@ -358,10 +359,11 @@ impl Host {
         self.faults().map_or(Ok(()), |faults| faults.refuse(verb))
     }
 
-    /// The one device of this host that looks like this.
-    pub(crate) fn adapter(&self, kind: DeviceKind) -> &Arc<RdmaDevice> {
-        self.adapters[kind as usize]
-            .get_or_init(|| Arc::new(RdmaDevice::new(kind.limits(), Box::new(random::random))))
+    /// A device of this host.
+    pub(crate) fn adapter(&self, device: DeviceId) -> &Arc<RdmaDevice> {
+        let limits = device.kind.limits();
+        self.adapters[device.slot()]
+            .get_or_init(|| Arc::new(RdmaDevice::new(limits, Box::new(random::random))))
     }
 
     /// What files stand for.

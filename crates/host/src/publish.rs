@@ -26,7 +26,7 @@ use weft_reactor::{Interest, Pollable, Readiness};
 use weft_sync::Mutex;
 
 use crate::connections::DrivenConnection;
-use crate::device_kind::DeviceKind;
+use crate::device_kind::{DeviceId, DeviceKind};
 use crate::host::Host;
 
 /// Names tried until one is free: processes of other namespaces may have the same id.
@@ -39,8 +39,8 @@ const ROOM_BYTES: libc::c_int = 1 << 20;
 /// A process that ends waits no longer than this for threads that work on its connections.
 const LAST_LOOK: Duration = Duration::from_millis(10);
 
-/// Which device it is, for readers.
-pub(crate) fn device_type(kind: DeviceKind) -> DeviceType {
+/// What a device looks like, for readers.
+fn device_type(kind: DeviceKind) -> DeviceType {
     match kind {
         DeviceKind::Roce => DeviceType::Roce,
         DeviceKind::Iwarp => DeviceType::Iwarp,
@@ -49,16 +49,16 @@ pub(crate) fn device_type(kind: DeviceKind) -> DeviceType {
 
 /// What was done by connections that have ended, over each device.
 #[derive(Default)]
-pub(crate) struct PastWork(Mutex<[Counters; 2]>);
+pub(crate) struct PastWork(Mutex<[Counters; DeviceId::SLOTS]>);
 
 impl PastWork {
     /// Adds that of one.
-    pub fn add(&self, kind: DeviceKind, counters: &Counters) {
-        self.0.lock()[device_type(kind) as usize].add(counters);
+    pub fn add(&self, device: DeviceId, counters: &Counters) {
+        self.0.lock()[device.slot()].add(counters);
     }
 
-    fn of(&self, kind: DeviceKind) -> Counters {
-        self.0.lock()[device_type(kind) as usize]
+    fn all(&self) -> [Counters; DeviceId::SLOTS] {
+        *self.0.lock()
     }
 }
 
@@ -151,7 +151,6 @@ fn answer(reader: BorrowedFd<'_>, mut left: &[u8]) {
 /// What there is to see of `host` in this process; with a limit, of what can be had until then.
 fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
     let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    let kinds = [DeviceKind::Roce, DeviceKind::Iwarp];
     let Some(local) = host.running() else { return ProcessReport::default() };
     let mut report = ProcessReport {
         pid: process::id(),
@@ -160,11 +159,11 @@ fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
         cpu_ns: sys::cpu_ns(),
         ..ProcessReport::default()
     };
-    let mut sums = kinds.map(|kind| local.past_work.of(kind));
+    let mut sums = local.past_work.all();
     let mut add = |connection: &Arc<dyn DrivenConnection>| {
         let told = report.connections.len() < REPORTED_MAX;
-        let Some((kind, counters, conn)) = connection.report(told, until) else { return };
-        sums[device_type(kind) as usize].add(&counters);
+        let Some((device, counters, conn)) = connection.report(told, until) else { return };
+        sums[device.slot()].add(&counters);
         match conn {
             Some(conn) => report.connections.push(conn),
             None => report.left_out += 1,
@@ -174,13 +173,10 @@ fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
         None => local.connections.all().iter().for_each(&mut add),
         Some(_) => local.connections.each(&mut add),
     }
-    report.devices = kinds
-        .into_iter()
-        .zip(sums)
-        .map(|(kind, counters)| {
-            let name = host.devices().name(kind).to_owned();
-            DeviceReport { kind: device_type(kind), name, counters }
-        })
-        .collect();
+    let device = |device: DeviceId| {
+        let (kind, name) = (device_type(device.kind), host.devices().name(device).to_owned());
+        DeviceReport { kind, name, counters: sums[device.slot()] }
+    };
+    report.devices = host.devices().used().into_iter().map(device).collect();
     report
 }

@@ -24,7 +24,7 @@ use weft_verbs::{Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr
 
 use crate::conn_slot::ConnSlot;
 use crate::cq::HostCq;
-use crate::device_kind::DeviceKind;
+use crate::device_kind::{DeviceId, DeviceKind};
 use crate::driver::{Driver, LinkWatcher};
 use crate::host::Host;
 use crate::iwarp_connect::IwarpConnect;
@@ -86,7 +86,7 @@ pub struct HostQp {
 impl HostQp {
     pub(crate) fn new(
         host: &Arc<Host>,
-        personality: DeviceKind,
+        id: DeviceId,
         device: &Arc<RdmaDevice>,
         init: HostQpInit,
         events: &Arc<weft_verbs::AsyncQueue>,
@@ -95,7 +95,7 @@ impl HostQp {
         let inner = Init {
             kind: init.kind,
             // An RNIC has nothing that an application could set before the connection is made.
-            start: match personality {
+            start: match id.kind {
                 DeviceKind::Iwarp => QpState::Init,
                 DeviceKind::Roce => QpState::Reset,
             },
@@ -108,7 +108,7 @@ impl HostQp {
             sq_sig_all: init.sq_sig_all,
             cookie: init.cookie,
         };
-        let (port, number) = match personality {
+        let (port, number) = match id.kind {
             DeviceKind::Iwarp => (None, Some(Number::take(host)?)),
             DeviceKind::Roce => {
                 (Some(Arc::new(UdpPort::for_queue_pair(host.settings().ports)?)), None)
@@ -118,7 +118,7 @@ impl HostQp {
         let led = led.or(port.as_ref().map(|port| port.qp_number())).unwrap_or_default();
         let inner = device.create_qp_numbered(led, inner, events)?;
         let inner = Arc::new(inner);
-        let cell = ConnSlot::new(host, &inner);
+        let cell = ConnSlot::new(host, id, &inner);
         match &init.xrcd {
             Some(domain) => domain.join(&cell),
             None => {
@@ -144,11 +144,6 @@ impl HostQp {
     /// The host whose device it is one of.
     pub fn host(&self) -> &Arc<Host> {
         self.slot.host()
-    }
-
-    /// What its device is: only an adapter's queue pair has a port of its own.
-    pub(crate) fn device_kind(&self) -> DeviceKind {
-        if self.port.is_some() { DeviceKind::Roce } else { DeviceKind::Iwarp }
     }
 
     pub(crate) fn port(&self) -> Option<&Arc<UdpPort>> {
@@ -290,7 +285,7 @@ impl HostQp {
     /// Gives the connection to another queue pair, before anything was sent on it.
     pub fn hand_over(&self, to: &Self) {
         if let Some(mut driver) = self.slot.release() {
-            driver.rebind(Arc::clone(&to.inner), to.slot.waker());
+            driver.rebind(to.slot.woken(&to.inner));
             to.slot.hold(driver);
         }
     }
@@ -399,7 +394,7 @@ pub(crate) fn take_stream(
     if let MpaCarrier::Tcp(stream) = &stream
         && let Some((local, remote)) = tcp::addresses(stream.fd())
     {
-        let mut capture = slot.tap(DeviceKind::Iwarp, qp);
+        let mut capture = slot.tap(qp);
         if let Some(capture) = &mut capture {
             let [request, reply] = &agreed.frames;
             let calls = role == MpaRole::Initiator;

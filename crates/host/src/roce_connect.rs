@@ -21,7 +21,6 @@ use weft_rnic::wire::shuttle::greeting::{CmTerms, Greeting, Purpose};
 use weft_rnic::{Binding, RetryLimits, ShuttleQp, WhenClosed};
 use weft_verbs::Misuse;
 
-use crate::device_kind::DeviceKind;
 use crate::driver::shuttle::{Doorkeeper, HelloAdmission};
 use crate::driver::{Beginning, Driver};
 use crate::host::Host;
@@ -88,12 +87,8 @@ impl HostQp {
 
     /// The queue pair is its own peer, and has no connection.
     pub(crate) fn reach_itself(&self, peer: &RocePeer) {
-        let personality = match self.port() {
-            Some(_) => DeviceKind::Roce,
-            None => DeviceKind::Iwarp,
-        };
         let (woken, ird) = (self.slot.woken(self.inner()), peer.max_dest_rd_atomic.into());
-        self.slot.hold(Box::new(Driver::loopback(self.host(), personality, woken, ird)));
+        self.slot.hold(Box::new(Driver::loopback(self.host(), woken, ird)));
     }
 
     /// Requests may be sent from now on.

@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_os::sys;
 
-use crate::device_kind::DeviceKind;
+use crate::device_kind::DeviceId;
 
 /// The variable that names the file.
 pub const VARIABLE: &str = "WEFT_TALLY";
 
 /// What the first word of the file is.
-const MAGIC: u64 = u64::from_le_bytes(*b"weftsum2");
-const DEVICES: usize = 2;
+const MAGIC: u64 = u64::from_le_bytes(*b"weftsum3");
+const DEVICES: usize = DeviceId::SLOTS;
 const NUMBERS: usize = 6;
 const WORDS: usize = 1 + DEVICES * NUMBERS;
 
@@ -69,7 +69,7 @@ impl DeviceWork {
     }
 }
 
-/// What was done by a whole run: over `weft0`, then over `weft_iw0`.
+/// What was done by a whole run over each device, by its slot: `weft0`, `weft_iw0`, `weft1`, ...
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals(pub [DeviceWork; DEVICES]);
 
@@ -131,22 +131,17 @@ impl Tally {
     }
 
     /// Notes that a device was opened.
-    pub(crate) fn note_context(&self, personality: DeviceKind) {
-        self.note(slot(personality), &DeviceWork { contexts: 1, ..DeviceWork::default() });
+    pub(crate) fn note_context(&self, device: DeviceId) {
+        self.note(device.slot(), &DeviceWork { contexts: 1, ..DeviceWork::default() });
     }
 
     /// Adds what was done on a connection since `noted`, which then is what was `done`.
-    pub(crate) fn note_since(
-        &self,
-        personality: DeviceKind,
-        done: DeviceWork,
-        noted: &mut DeviceWork,
-    ) {
+    pub(crate) fn note_since(&self, device: DeviceId, done: DeviceWork, noted: &mut DeviceWork) {
         if done != *noted {
             let before = std::mem::replace(noted, done);
             let [now, then] = [done, before].map(|work| work.numbers());
             let grown: Vec<u64> = now.iter().zip(then).map(|(n, t)| n.saturating_sub(t)).collect();
-            self.note(slot(personality), &DeviceWork::of(&grown));
+            self.note(device.slot(), &DeviceWork::of(&grown));
         }
     }
 
@@ -157,13 +152,6 @@ impl Tally {
                 number.fetch_add(more, Ordering::Relaxed);
             }
         }
-    }
-}
-
-fn slot(personality: DeviceKind) -> usize {
-    match personality {
-        DeviceKind::Roce => 0,
-        DeviceKind::Iwarp => 1,
     }
 }
 
@@ -178,6 +166,7 @@ fn stranger() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device_kind::DeviceKind;
 
     fn path(test: &str) -> std::path::PathBuf {
         std::env::temp_dir().join(format!("weft-tally-{}-{test}", std::process::id()))
@@ -191,12 +180,17 @@ mod tests {
         let mut noted = DeviceWork::default();
         let done =
             DeviceWork { connections: 1, operations: 3, octets_out: 7, ..DeviceWork::default() };
-        tally.note_since(DeviceKind::Iwarp, done, &mut noted);
-        tally.note_since(DeviceKind::Iwarp, done, &mut noted);
-        tally.note_since(DeviceKind::Iwarp, DeviceWork { operations: 5, ..done }, &mut noted);
-        tally.note_since(DeviceKind::Iwarp, done, &mut noted);
+        tally.note_since(DeviceKind::Iwarp.into(), done, &mut noted);
+        tally.note_since(DeviceKind::Iwarp.into(), done, &mut noted);
+        tally.note_since(
+            DeviceKind::Iwarp.into(),
+            DeviceWork { operations: 5, ..done },
+            &mut noted,
+        );
+        tally.note_since(DeviceKind::Iwarp.into(), done, &mut noted);
         let whole = Tally::read(&path).unwrap();
-        assert_eq!(whole.0, [DeviceWork::default(), DeviceWork { operations: 5, ..done }]);
+        assert_eq!(whole.0[1], DeviceWork { operations: 5, ..done });
+        assert_eq!(whole.0.iter().filter(|work| **work != DeviceWork::default()).count(), 1);
         Tally::add(&path, &whole).unwrap();
         assert_eq!(Tally::read(&path).unwrap().0[1].operations, 10);
         std::fs::remove_file(&path).unwrap();

@@ -6,18 +6,18 @@ use weft_capture::CaptureTap;
 use weft_rnic::wire::tap::{PacketTap, TapDirection, TapEnds, Tapped};
 use weft_verbs::Qp;
 
-use crate::device_kind::DeviceKind;
+use crate::device_kind::DeviceId;
 use crate::host::Host;
 
-/// What sees the packets of a connection of `qp`, on a device of this kind, which is the one with
+/// What sees the packets of a connection of `qp`, on this device, which is the one with
 /// this `number` in the process; none if nobody wants to.
 pub(crate) fn tap_of(
     host: &Host,
-    kind: DeviceKind,
+    device: DeviceId,
     qp: &Arc<Qp>,
     number: u32,
 ) -> Option<Box<dyn PacketTap>> {
-    let capture = host.tap(kind, qp, number).map(|tap| QpTap::new(tap, qp));
+    let capture = host.tap(device, qp, number).map(|tap| QpTap::new(tap, qp));
     joined(host, qp, capture)
 }
 

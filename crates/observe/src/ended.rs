@@ -11,7 +11,8 @@ use weft_os::clock;
 
 use rustix::fs::OFlags;
 
-use crate::report::{Counters, DeviceReport, DeviceType, ProcessReport};
+use crate::report::{Counters, DeviceReport, ProcessReport};
+use crate::text::DEVICES_MAX;
 
 const NAME: &str = "ended";
 /// Length of the file in bytes, at most.
@@ -21,13 +22,29 @@ const WAIT: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The sums of ended processes, by device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PastSums([Counters; 2]);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastSums(Vec<DeviceReport>);
 
 impl PastSums {
-    /// What ended processes did over the device of this kind.
-    pub fn of(&self, kind: DeviceType) -> &Counters {
-        &self.0[kind as usize]
+    /// What ended processes did over each device.
+    pub fn devices(&self) -> &[DeviceReport] {
+        &self.0
+    }
+
+    /// What ended processes did over the device of this name.
+    pub fn of(&self, name: &str) -> Counters {
+        let device = self.0.iter().find(|device| device.name == name);
+        device.map_or_else(Counters::default, |device| device.counters)
+    }
+
+    /// Adds what was done over a device. There is no room for more devices than a process has.
+    fn note(&mut self, device: &DeviceReport) {
+        let known = self.0.iter().position(|known| known.name == device.name);
+        if let Some(known) = known.and_then(|at| self.0.get_mut(at)) {
+            known.counters.add(&device.counters);
+        } else if self.0.len() < DEVICES_MAX {
+            self.0.push(device.clone());
+        }
     }
 
     /// The sums in `dir`; nothing if there is no file, or one of somebody else's making.
@@ -46,7 +63,7 @@ impl PastSums {
         lock(&file)?;
         let mut sums = content(file.try_clone()?).unwrap_or_default();
         for device in devices {
-            sums.0[device.kind as usize].add(&device.counters);
+            sums.note(device);
         }
         let text = sums.report().to_text();
         file.rewind()?;
@@ -55,12 +72,7 @@ impl PastSums {
     }
 
     fn report(&self) -> ProcessReport {
-        let device = |kind: DeviceType| {
-            let (name, counters) = (kind.word().to_owned(), *self.of(kind));
-            DeviceReport { kind, name, counters }
-        };
-        let devices = vec![device(DeviceType::Roce), device(DeviceType::Iwarp)];
-        ProcessReport { devices, ..ProcessReport::default() }
+        ProcessReport { devices: self.0.clone(), ..ProcessReport::default() }
     }
 }
 
@@ -90,15 +102,14 @@ fn content(mut file: File) -> io::Result<PastSums> {
     file.take(LENGTH_MAX).read_to_string(&mut text)?;
     let mut ended = PastSums::default();
     let report = ProcessReport::parse(&text).unwrap_or_default();
-    for device in report.devices {
-        ended.0[device.kind as usize].add(&device.counters);
-    }
+    report.devices.iter().for_each(|device| ended.note(device));
     Ok(ended)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::DeviceType;
 
     #[test]
     fn sums_grow_and_a_damaged_file_counts_from_nothing() {
@@ -109,11 +120,11 @@ mod tests {
         assert_eq!(PastSums::read(&dir), PastSums::default());
         PastSums::add(&dir, std::slice::from_ref(&device)).unwrap();
         PastSums::add(&dir, std::slice::from_ref(&device)).unwrap();
-        assert_eq!(PastSums::read(&dir).of(DeviceType::Iwarp).bytes_out, 14);
+        assert_eq!(PastSums::read(&dir).of("x").bytes_out, 14);
         std::fs::write(dir.join(NAME), [0xff; 100_000]).unwrap();
         assert_eq!(PastSums::read(&dir), PastSums::default());
         PastSums::add(&dir, &[device]).unwrap();
-        assert_eq!(PastSums::read(&dir).of(DeviceType::Iwarp).bytes_out, 7);
+        assert_eq!(PastSums::read(&dir).of("x").bytes_out, 7);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -20,7 +20,7 @@ pub const TEXT_MAX: usize = 512 << 10;
 /// Length of a text within one, in characters, at most.
 const WORD_MAX: usize = 64;
 /// Devices of a process, at most.
-const DEVICES_MAX: usize = 8;
+pub const DEVICES_MAX: usize = 32;
 
 impl ProcessReport {
     /// The report as it goes to who asks.

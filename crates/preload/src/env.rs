@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use weft_fault::FaultPlan;
 use weft_host::VARIABLES;
 
+use crate::ibv::device;
 use crate::log::{self, LogLevel};
 use crate::rdma;
 
@@ -35,15 +36,19 @@ impl Default for PreloadSettings {
 /// The settings, read from the environment at the first call.
 pub fn settings() -> &'static PreloadSettings {
     static SETTINGS: OnceLock<PreloadSettings> = OnceLock::new();
-    let (mut warnings, mut complaints) = (Vec::new(), &[][..]);
+    let (mut warnings, mut complaints, mut first) = (Vec::new(), &[][..], false);
     let settings = SETTINGS.get_or_init(|| {
         let settings = parse(std::env::vars_os(), &mut warnings);
         log::install(settings.log);
         complaints = rdma::host().devices().complaints();
+        first = true;
         settings
     });
     for complaint in complaints {
         log::write(LogLevel::Error, format_args!("{complaint}"));
+    }
+    if first {
+        device::warn_of_foreign_addresses();
     }
     for warning in warnings {
         log::write(LogLevel::Warn, format_args!("{warning}"));

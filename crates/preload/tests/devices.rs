@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use common::preloaded;
@@ -28,6 +30,51 @@ fn the_list_hides_the_other_device_everywhere() {
     assert!(said.contains("WEFT_DEVICES: no device is named mlx5_0"), "{said}");
     let said = seen(&program, "mlx5_0", &[]);
     assert!(said.contains("WEFT_DEVICES leaves no device"), "{said}");
+}
+
+#[test]
+fn a_number_and_names_show_several_devices() {
+    let dir = common::dir("several_seen");
+    let program = dir.build("visible.c", "visible", &["-libverbs", "-lrdmacm"]);
+    for (list, names) in [
+        ("4", &["weft0", "weft1", "weft2", "weft3"][..]),
+        ("2,weft_iw1", &["weft0", "weft1", "weft_iw1"]),
+        ("weft_iw0,weft_iw3", &["weft_iw0", "weft_iw3"]),
+        ("weft5=127.0.0.1+::1", &["weft5"]),
+    ] {
+        assert_eq!(seen(&program, list, names), "", "{list}");
+    }
+}
+
+#[test]
+fn several_devices_have_nothing_in_common_but_the_network() {
+    let dir = common::dir("several");
+    let program = dir.build("several.c", "several", &["-libverbs", "-lrdmacm"]);
+    let mut command = preloaded(&program);
+    let said = stderr(&succeed(command.env("WEFT_DEVICES", "3,weft1=127.0.0.2")));
+    assert_eq!(said, "");
+}
+
+#[test]
+fn a_list_without_meaning_is_said_in_plain_words() {
+    let dir = common::dir("hostile");
+    let program = dir.build("visible.c", "visible", &["-libverbs", "-lrdmacm"]);
+    for (list, words) in [
+        ("weft0,0", "0 is no number of devices from 1 to 16"),
+        ("weft0,weft1=10.0.0", "10.0.0 is no IP address for weft1"),
+        ("weft0,x:tcp", "tcp is no transport of x: shuttle or iwarp is"),
+        ("weft0,../x:iwarp", "../x is no name of a device"),
+    ] {
+        let said = seen(&program, list, &["weft0"]);
+        assert!(said.contains(words), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let said = seen(&program, "weft0,weft1=192.0.2.77", &["weft0", "weft1"]);
+    assert!(said.contains("gives weft1 the address 192.0.2.77, which no interface"), "{said}");
+    let mut bytes = preloaded(&program);
+    bytes.env("WEFT_DEVICES", OsStr::from_bytes(b"weft0,\xff\xfe"));
+    let said = stderr(&succeed(bytes.arg("weft0")));
+    assert!(said.contains("is no name of a device"), "{said}");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Connection manager ids: creation, addresses, options, and the end.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_host::diagnostics::ToldIdState;
-use weft_host::{CmTransport, DeviceKind, HostQp};
+use weft_host::{CmTransport, DeviceId, DeviceKind, HostQp};
 use weft_net::secrecy::Chosen;
 use weft_net::socket::{self, SocketKind};
 use weft_rnic::cm::{self, CmCommand, CmState, Depths, EventKind, QpTerms};
@@ -213,6 +214,16 @@ impl CmId {
     /// The device that the id has come to, or is likely to.
     pub fn personality(&self) -> DeviceKind {
         self.lock().likely_device()
+    }
+
+    /// That device, once the local address says which one of its kind it is; before, the first.
+    pub fn device(&self) -> Option<DeviceId> {
+        let inner = self.lock();
+        let (devices, kind) = (inner.channel.host().devices(), inner.likely_device());
+        match inner.local {
+            Some(local) => devices.at(kind, local.ip()),
+            None => devices.first(kind),
+        }
     }
 
     /// What the program said about its queue pair.
@@ -423,10 +434,21 @@ impl IdInner {
         space: PortSpace,
         addr: SocketAddr,
     ) -> Result<(), CmError> {
+        self.keep_to(addr.ip())?;
         let sockets = Sockets::bind(addr, space, self.transport, self.options.manners)?;
         self.local = Some(sockets.local_addr()?);
         self.stage = IdStage::Bound(sockets);
         self.apply_tos()
+    }
+
+    /// Keeps to the transports of the devices that have this local address.
+    ///
+    /// # Errors
+    /// `ENODEV` if none has it.
+    pub(crate) fn keep_to(&mut self, local: IpAddr) -> Result<(), CmError> {
+        let by = self.channel.host().devices().transport_at(self.transport, local);
+        self.transport = by.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        Ok(())
     }
 
     /// Who has decided on iWARP, where the id is to use that.

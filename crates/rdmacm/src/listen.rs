@@ -107,7 +107,9 @@ impl CmId {
     ) {
         self.settle_accepted(peer.map(|peer| peer.ip()));
         let mut inner = self.lock();
-        let (Some(listen), false) = (self.me().upgrade(), inner.is_dead()) else {
+        let devices = inner.channel.host().devices();
+        let permitted = local.is_none_or(|local| devices.permits(device, local.ip()));
+        let (Some(listen), false) = (self.me().upgrade(), inner.is_dead() || !permitted) else {
             drop(inner);
             return stage.close();
         };

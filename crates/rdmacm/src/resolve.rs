@@ -9,7 +9,7 @@ use weft_host::{CmTransport, DeviceKind};
 use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket::{self, NoRoute};
 use weft_reactor::Pollable;
-use weft_rnic::cm::CmCommand;
+use weft_rnic::cm::{CmCommand, Failure};
 
 use crate::device::{IWARP, PortSpace, ROCE, failure, wildcard};
 use crate::error::CmError;
@@ -38,9 +38,14 @@ impl CmId {
         let found = match socket::route(src, dst) {
             Ok((mut from, to)) => {
                 from.set_port(src.port());
-                inner.settle_source(self.space(), from)?;
-                inner.peer = Some(to);
-                Ok(to)
+                match inner.keep_to(from.ip()) {
+                    Ok(()) => {
+                        inner.settle_source(self.space(), from)?;
+                        inner.peer = Some(to);
+                        Ok(to)
+                    }
+                    Err(none) => Err(Failure::from_errno(none.errno())),
+                }
             }
             Err(NoRoute::Source(e)) => return Err(e.into()),
             Err(NoRoute::Destination(e)) => Err(failure(&e)),

@@ -64,6 +64,40 @@ fn check_attributes(list: &str) {
 }
 
 #[test]
+fn several_devices_are_as_several_adapters() {
+    let Some(lab) = Lab::with(&["ibv_devices", "ibv_devinfo"]) else { return };
+    let run = |program: &str, args: &str| {
+        lab.program(program).args(args).env("WEFT_DEVICES", "4").run().success().stdout
+    };
+    let listed = run("ibv_devices", "");
+    let named = |line: &str| line.trim_start().starts_with("weft").then(|| line.to_owned());
+    let lines: Vec<String> = listed.lines().filter_map(named).collect();
+    let mut guids: Vec<_> =
+        lines.iter().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    guids.sort_unstable();
+    guids.dedup();
+    assert_eq!((lines.len(), guids.len()), (4, 4), "{listed}");
+    let shown = run("ibv_devinfo", "-v -d weft2");
+    assert_eq!(value(&shown, "hca_id"), "weft2");
+    check_attributes(&shown);
+}
+
+#[test]
+fn scanners_see_several_devices() {
+    let Some(lab) = Lab::with(&["ucx_info", "fi_info"]) else { return };
+    let run = |program: &str, args: &str| {
+        let program = lab.program(program).args(args);
+        program.env("WEFT_DEVICES", "weft0,weft1,weft_iw0").run().success().stdout
+    };
+    let ucx = run("ucx_info", "-d");
+    assert!(["weft0:1", "weft1:1"].iter().all(|name| ucx.contains(name)), "{ucx}");
+    let libfabric = run("fi_info", "-p verbs");
+    for domain in ["weft0", "weft1", "weft_iw0"] {
+        assert!(libfabric.contains(&format!("domain: {domain}")), "{libfabric}");
+    }
+}
+
+#[test]
 fn weft_off_is_the_machine_as_it_is() {
     let Some(lab) = Lab::with(&["ibv_devices"]) else { return };
     let bare = lab.program("ibv_devices").on_its_own().run();

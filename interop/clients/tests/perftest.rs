@@ -23,6 +23,33 @@ fn bandwidth() {
     measure(&["ib_write_bw", "ib_read_bw", "ib_send_bw"], &["-n 100"]);
 }
 
+/// Queue pairs of two devices, which exchange their numbers.
+#[test]
+fn bandwidth_between_two_devices() {
+    let Some(lab) = Lab::with(&["ib_write_bw"]) else { return };
+    for list in ["weft0,weft1", "weft0=127.0.0.1,weft1=127.0.0.2"] {
+        let port = free_port();
+        let end = lab.program("ib_write_bw").args(&format!("-F -n 100 -p {port}"));
+        let on = |name: &str| end.clone().args("-d").args(name).env("WEFT_DEVICES", list);
+        let (server, client) = pair(&on("weft0"), &on("weft1").args("127.0.0.1"), port);
+        assert!(client.stdout.contains("#bytes"), "{client}\n{server}");
+    }
+}
+
+/// Ids of rdma-cm, each bound to the device that has its address.
+#[test]
+fn bandwidth_of_the_device_that_has_the_address() {
+    let Some(lab) = Lab::with(&["ib_send_bw"]) else { return };
+    for name in ["weft", "weft_iw"] {
+        let port = free_port();
+        let list = format!("{name}0=127.0.0.1,{name}1=127.0.0.2");
+        let end = lab.program("ib_send_bw").args(&format!("-R -F -n 100 -p {port}"));
+        let end = end.args(&format!("-d {name}1")).env("WEFT_DEVICES", &list);
+        let (server, client) = pair(&end, &end.clone().args("127.0.0.2"), port);
+        assert!(client.stdout.contains("#bytes"), "{client}\n{server}");
+    }
+}
+
 #[test]
 fn bandwidth_in_both_directions() {
     measure(&["ib_write_bw", "ib_read_bw", "ib_send_bw"], &["-b -n 100"]);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use weft_observe::{Counters, DeviceType};
+use weft_observe::{Counters, DeviceReport, DeviceType};
 
 use super::sample::Sample;
 use super::{MetricsOptions, directory, http};
@@ -44,33 +44,38 @@ fn text(sample: &Sample) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "# TYPE weft_processes gauge\n# HELP weft_processes Processes seen.");
     let _ = writeln!(text, "weft_processes {}", sample.seen.len());
-    let devices = [DeviceType::Roce, DeviceType::Iwarp].map(|kind| device(sample, kind));
+    let devices = devices(sample);
     for (name, help) in HELP {
         let _ = writeln!(text, "# TYPE weft_{name} counter\n# HELP weft_{name} {help}.");
-        for (device, counters) in &devices {
-            let value = counters.named().find(|(known, _)| *known == name);
+        for device in &devices {
+            let value = device.counters.named().find(|(known, _)| *known == name);
             let value = value.map_or(0, |(_, value)| value);
-            let _ = writeln!(text, "weft_{name}_total{{device=\"{}\"}} {value}", label(device));
+            let _ =
+                writeln!(text, "weft_{name}_total{{device=\"{}\"}} {value}", label(&device.name));
         }
     }
     connections(&mut text, sample);
     text + "# EOF\n"
 }
 
-/// The name of a device, and what was done over it by all processes.
-fn device(sample: &Sample, kind: DeviceType) -> (String, Counters) {
-    let mut counters = *sample.ended.of(kind);
-    let mut name = None;
-    let reports = sample.reports().flat_map(|process| &process.devices);
-    for device in reports.filter(|device| device.kind == kind) {
-        counters.add(&device.counters);
-        name = Some(device.name.clone());
+/// The devices, with what was done over each by all processes. Of a kind that nobody has used the
+/// usual one is among them.
+fn devices(sample: &Sample) -> Vec<DeviceReport> {
+    let mut devices = sample.ended.devices().to_vec();
+    for seen in sample.reports().flat_map(|process| &process.devices) {
+        match devices.iter_mut().find(|device| device.name == seen.name) {
+            Some(device) => device.counters.add(&seen.counters),
+            None => devices.push(seen.clone()),
+        }
     }
-    let usual = match kind {
-        DeviceType::Roce => "weft0",
-        DeviceType::Iwarp => "weft_iw0",
-    };
-    (name.unwrap_or_else(|| usual.to_owned()), counters)
+    for (kind, name) in [(DeviceType::Roce, "weft0"), (DeviceType::Iwarp, "weft_iw0")] {
+        if devices.iter().all(|device| device.kind != kind) {
+            let (name, counters) = (name.to_owned(), Counters::default());
+            devices.push(DeviceReport { kind, name, counters });
+        }
+    }
+    devices.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+    devices
 }
 
 fn connections(text: &mut String, sample: &Sample) {
@@ -116,9 +121,7 @@ fn label(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_observe::{
-        ConnReport, DeviceReport, PastSums, ProcessReport, ReaderAnswer, SeenProcess,
-    };
+    use weft_observe::{ConnReport, PastSums, ProcessReport, ReaderAnswer, SeenProcess};
 
     #[test]
     fn counters_have_all_names_and_labels_are_quoted() {

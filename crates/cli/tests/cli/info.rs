@@ -64,3 +64,17 @@ fn hidden_devices_are_left_out_and_unknown_ones_said() {
     assert!(unknown.stdout.is_empty());
     assert!(text(&unknown.stderr).contains("WEFT_DEVICES: no device is named mlx5_0"));
 }
+
+#[test]
+fn several_devices_are_named_with_the_addresses_that_they_were_given() {
+    let run = |args: &[&str]| {
+        let output = weft().args(args).env("WEFT_DEVICES", "2,weft1=127.0.0.2").output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty());
+        text(&output.stdout)
+    };
+    let said = run(&["info"]);
+    assert!(said.starts_with("weft0 weft1=127.0.0.2, Shuttle"), "{said}");
+    let json: serde_json::Value = serde_json::from_str(&run(&["info", "--json"])).unwrap();
+    let second = json.as_array().unwrap().iter().find(|layer| layer["device"] == "weft1").unwrap();
+    assert_eq!(second["addresses"][0], "127.0.0.2");
+}

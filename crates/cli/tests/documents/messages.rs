@@ -19,11 +19,12 @@ const CALLS: [&str; 9] = [
     "log!(Warn",
 ];
 /// Where messages are made that calls are given as values, from a line to a line.
-const MAKERS: [(&str, &str, &str); 6] = [
+const MAKERS: [(&str, &str, &str); 7] = [
     ("crates/net/src/secrecy/refused.rs", "pub(super) fn line(", "/// What the call"),
     ("crates/net/src/secrecy.rs", "pub enum KeyFault", "pub fn read_key"),
     ("crates/net/src/silence.rs", "impl fmt::Display for Awaited", "/// When a silent peer"),
-    ("crates/host/src/devices.rs", "pub fn read(", "pub fn complaints"),
+    ("crates/host/src/devices.rs", "pub fn read(", "fn is_name"),
+    ("crates/host/src/devices/list.rs", "fn parse_item(", "/// What is repeated"),
     ("crates/preload/src/env.rs", "fn parse(", "fn is_known"),
     ("crates/preload/src/asked.rs", "fn mention(", "/// The device that an option"),
 ];

@@ -36,10 +36,10 @@ impl DrivenConnection for ConnSlot {
         };
         let found = guard.and_then(|guard| {
             let driver = guard.driver.as_deref()?;
-            let name = self.host.devices().name(driver.kind());
+            let name = self.host.devices().name(self.device);
             let report = told.then(|| driver.report(name));
             let counters = report.as_ref().map(|report| report.counters);
-            Some((driver.kind(), counters.unwrap_or_else(|| driver.counters()), report))
+            Some((self.device, counters.unwrap_or_else(|| driver.counters()), report))
         });
         // What was left to the holder of the lock, which this was. Nobody waits for it at the end
         // of the process, where the list of connections is held.

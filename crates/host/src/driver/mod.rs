@@ -39,7 +39,7 @@ use weft_reactor::{PollSet, Pollable};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Conn, Input, LoopbackQp, MpaQp, RetryLimits, ShuttleQp, Written};
-use weft_verbs::{Qp, Wake};
+use weft_verbs::Qp;
 
 use cm_hook::CmHook;
 use lane::LaneSocket;
@@ -47,8 +47,8 @@ use phase::{Phase, PhaseChange};
 pub(crate) use schedule::Schedule;
 use shuttle::{Doorkeeper, ShuttleSocket};
 use tcp::TcpSocket;
-pub(crate) use transport::todo;
 use transport::{AckDue, Core, Ending, Step, Transport};
+pub(crate) use transport::{Woken, todo};
 use ud::UdSocket;
 pub(crate) use watcher::Notices;
 pub use watcher::{Answer, LinkWatcher};
@@ -108,9 +108,6 @@ impl AnySocket {
     }
 }
 
-/// A queue pair, and who is woken when a receive is posted that a message of its peer waits for.
-pub(crate) type Woken = (Arc<Qp>, Weak<dyn Wake>);
-
 /// How a connection over Shuttle comes about.
 pub(crate) enum Beginning {
     /// The queue pair asks, or has granted it.
@@ -130,7 +127,7 @@ impl Driver {
     /// A connection that was set up by MPA.
     pub fn mpa(
         host: &Arc<Host>,
-        (qp, waker): Woken,
+        woken: Woken,
         mpa: MpaQp,
         carrier: MpaCarrier,
         watcher: Arc<dyn LinkWatcher>,
@@ -146,7 +143,7 @@ impl Driver {
             }
         };
         let conn = (Some(conn), Phase::Connecting);
-        let mut core = Core::new(Arc::clone(host), DeviceKind::Iwarp, (qp, waker), conn);
+        let mut core = Core::new(Arc::clone(host), woken, conn);
         (core.connections, core.lanes) = (1, lanes);
         Self::new(core, socket)
     }
@@ -173,7 +170,7 @@ impl Driver {
             }
         };
         let conn = (conn, Phase::Connecting);
-        let core = Core::new(Arc::clone(host), DeviceKind::Roce, woken, conn);
+        let core = Core::new(Arc::clone(host), woken, conn);
         if silent {
             socket.begin_silence(&core);
         }
@@ -183,19 +180,18 @@ impl Driver {
 
     /// Unreliable datagrams at `port`. With a `group` it only receives, what comes to that.
     pub fn ud(host: &Arc<Host>, woken: Woken, port: Arc<UdpPort>, group: Option<IpAddr>) -> Self {
-        let (conn, socket) = ud::open(host, Arc::clone(&woken.0), port, group);
+        let (conn, socket) = ud::open(host, Arc::clone(&woken.qp), port, group);
         let conn = (Some(Conn::Datagram(Box::new(conn))), Phase::Open);
-        let mut core = Core::new(Arc::clone(host), DeviceKind::Roce, woken, conn);
+        let mut core = Core::new(Arc::clone(host), woken, conn);
         core.is_secondary = group.is_some();
         Self::new(core, AnySocket::Ud(Box::new(socket)))
     }
 
-    /// A queue pair of a device of this kind that is its own peer, and serves `ird` Reads and
-    /// Atomics at once.
-    pub fn loopback(host: &Arc<Host>, kind: DeviceKind, (qp, waker): Woken, ird: u16) -> Self {
-        let loopback = LoopbackQp::new(Arc::clone(&qp), ird);
+    /// A queue pair that is its own peer, and serves `ird` Reads and Atomics at once.
+    pub fn loopback(host: &Arc<Host>, woken: Woken, ird: u16) -> Self {
+        let loopback = LoopbackQp::new(Arc::clone(&woken.qp), ird);
         let conn = (Some(Conn::Loopback(Box::new(loopback))), Phase::Open);
-        let mut core = Core::new(Arc::clone(host), kind, (qp, waker), conn);
+        let mut core = Core::new(Arc::clone(host), woken, conn);
         core.connections = 2;
         Self::new(core, AnySocket::None)
     }
@@ -221,7 +217,7 @@ impl Driver {
         if let Some(trace) = host.events().trace()
             && self.core.metrics.is_due(now)
         {
-            note_metrics(trace, &self.report(host.devices().name(self.core.kind)));
+            note_metrics(trace, &self.report(host.devices().name(self.core.device)));
         }
     }
 
@@ -237,9 +233,9 @@ impl Driver {
         conn.map(Conn::capabilities)
     }
 
-    /// Which device it belongs to.
+    /// What its device looks like.
     pub fn kind(&self) -> DeviceKind {
-        self.core.kind
+        self.core.device.kind
     }
 
     /// Its queue pair.
@@ -336,11 +332,11 @@ impl Driver {
     }
 
     /// Goes to another queue pair before anything was sent, to be registered anew; over Shuttle.
-    pub fn rebind(&mut self, qp: Arc<Qp>, waker: Weak<dyn Wake>) {
+    pub fn rebind(&mut self, woken: Woken) {
         if let Some(Conn::Shuttle(shuttle)) = &mut self.core.conn {
-            shuttle.rebind(Arc::clone(&qp));
+            shuttle.rebind(Arc::clone(&woken.qp));
         }
-        self.core.rebind(qp, waker);
+        self.core.rebind(woken);
         self.counted = DeviceWork::default();
     }
 
@@ -375,7 +371,7 @@ impl Driver {
 
     /// Adds what was done since the last call to the tally.
     pub fn note_work(&mut self, tally: &Tally) {
-        tally.note_since(self.core.kind, self.core.work_done(), &mut self.counted);
+        tally.note_since(self.core.device, self.core.work_done(), &mut self.counted);
     }
 
     /// Draws the conclusions: what to tell, whom to watch for, when to wake.

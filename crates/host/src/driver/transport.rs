@@ -18,7 +18,7 @@ use weft_verbs::{Qp, Wake};
 use super::phase::Phase;
 use super::schedule::Schedule;
 use super::watcher::Notices;
-use crate::device_kind::DeviceKind;
+use crate::device_kind::DeviceId;
 use crate::diagnostics;
 use crate::events::MetricsClock;
 use crate::host::Host;
@@ -124,10 +124,19 @@ pub(super) enum AckDue {
     Deferred,
 }
 
+/// A queue pair that a connection is for.
+pub(crate) struct Woken {
+    pub qp: Arc<Qp>,
+    /// Is woken when a receive is posted that a message of its peer waits for.
+    pub waker: Weak<dyn Wake>,
+    /// Which device it belongs to.
+    pub device: DeviceId,
+}
+
 /// What every connection has.
 pub(super) struct Core {
     pub host: Arc<Host>,
-    pub kind: DeviceKind,
+    pub device: DeviceId,
     pub qp: Arc<Qp>,
     /// The connection; none until the peer has asked for it.
     pub conn: Option<Conn>,
@@ -170,13 +179,12 @@ pub(super) struct Core {
 impl Core {
     pub fn new(
         host: Arc<Host>,
-        kind: DeviceKind,
-        (qp, waker): (Arc<Qp>, Weak<dyn Wake>),
+        Woken { qp, waker, device }: Woken,
         (conn, phase): (Option<Conn>, Phase),
     ) -> Self {
         Self {
             host,
-            kind,
+            device,
             qp,
             conn,
             phase,
@@ -206,7 +214,7 @@ impl Core {
     pub fn poll_event(&mut self, peer: impl FnOnce() -> Option<SocketAddr>) -> Option<ConnEvent> {
         let event = self.conn.as_mut().and_then(Conn::poll_event)?;
         let by = if self.lanes > 0 { " by shared memory" } else { "" };
-        diagnostics::tell(self.host.devices().name(self.kind), &self.qp, &event, (peer, by));
+        diagnostics::tell(self.host.devices().name(self.device), &self.qp, &event, (peer, by));
         Some(event)
     }
 
@@ -329,7 +337,7 @@ impl Core {
         self.number = number;
         if let Some(conn) = &mut self.conn
             && !matches!(conn, Conn::Mpa(_))
-            && let Some(tap) = tap_of(&self.host, self.kind, &self.qp, number)
+            && let Some(tap) = tap_of(&self.host, self.device, &self.qp, number)
         {
             conn.set_tap(tap);
         }
@@ -394,10 +402,11 @@ impl Core {
     }
 
     /// Goes to another queue pair before anything was sent, to be registered anew.
-    pub fn rebind(&mut self, qp: Arc<Qp>, waker: Weak<dyn Wake>) {
+    pub fn rebind(&mut self, Woken { qp, waker, device }: Woken) {
         self.ignore_socket();
         self.ignore_bell();
-        (self.qp, self.waker, self.recv_wait) = (qp, waker, RecvWait::None);
+        (self.qp, self.waker, self.device) = (qp, waker, device);
+        self.recv_wait = RecvWait::None;
         (self.schedule, self.watched) = (Schedule::default(), Interest::READ);
     }
 

@@ -28,7 +28,7 @@ impl HostQp {
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
         self.host().refuse(Verb::ModifyQp)?;
         self.apply(attr, mask)?;
-        self.slot.note_state(self.device_kind(), &self.inner);
+        self.slot.note_state(&self.inner);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use weft_host::DeviceKind;
+use weft_host::DeviceId;
 
 use crate::errno;
 use crate::ibv::{context, device, pd_mr};
@@ -23,18 +23,19 @@ unsafe impl Send for CmaDevice {}
 unsafe impl Sync for CmaDevice {}
 
 impl CmaDevice {
-    /// The device that looks like `personality`; made ready at the first call, for good. Nothing
-    /// if it cannot be opened, or is hidden.
-    pub fn get(personality: DeviceKind) -> Option<&'static CmaDevice> {
-        if !device::personalities().contains(&personality) {
+    /// What ids of a device have; made ready at the first call, for good. Nothing if it cannot be
+    /// opened, or is hidden.
+    pub fn get(id: DeviceId) -> Option<&'static CmaDevice> {
+        if !device::visible().contains(&id) {
             return None;
         }
-        static DEVICES: [OnceLock<Option<CmaDevice>>; 2] = [OnceLock::new(), OnceLock::new()];
-        DEVICES[personality as usize].get_or_init(|| CmaDevice::open(personality)).as_ref()
+        static DEVICES: [OnceLock<Option<CmaDevice>>; DeviceId::SLOTS] =
+            [const { OnceLock::new() }; DeviceId::SLOTS];
+        DEVICES[id.slot()].get_or_init(|| CmaDevice::open(id)).as_ref()
     }
 
-    fn open(personality: DeviceKind) -> Option<CmaDevice> {
-        let context = context::weft_context(personality);
+    fn open(id: DeviceId) -> Option<CmaDevice> {
+        let context = context::weft_context(id);
         if context.is_null() {
             return None;
         }
@@ -52,7 +53,7 @@ impl CmaDevice {
 pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     pass_when_off!(rdma_get_devices(count));
     let devices: Option<Vec<_>> =
-        device::personalities().iter().map(|p| CmaDevice::get(*p).map(|d| d.context)).collect();
+        device::visible().iter().map(|id| CmaDevice::get(*id).map(|d| d.context)).collect();
     let Some(contexts) = devices.filter(|contexts| !contexts.is_empty()) else {
         return errno::null(libc::ENODEV);
     };

@@ -66,7 +66,7 @@ pub fn create(
     let channel = if sync { ChannelObject::create()? } else { channel };
     let events = ChannelObject::live(channel).ok_or(libc::EINVAL)?;
     let cm = CmId::new(events, space, rdma::host().settings().transport);
-    CmaDevice::get(cm.personality()).ok_or(libc::ENODEV)?;
+    cm.device().and_then(CmaDevice::get).ok_or(libc::ENODEV)?;
     let object = IdObject::create(cm, channel, context, port_space);
     // SAFETY: the object was just made.
     unsafe { &*object }.head.sync.set(c_int::from(sync));
@@ -175,7 +175,10 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::so
         // take the first, so where iWARP alone is wanted it is told.
         let adapter = object.personality() == DeviceKind::Roce;
         let listener = object.cm.space() == PortSpace::Tcp;
-        if !(adapter && listener && addr.ip().is_loopback()) {
+        let given = object.cm.device().is_some_and(|device| {
+            rdma::host().devices().addresses(device).contains(&addr.ip().to_canonical())
+        });
+        if given || !(adapter && listener && addr.ip().is_loopback()) {
             object.show_device();
         }
     }

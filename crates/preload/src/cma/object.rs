@@ -202,7 +202,8 @@ impl IdObject {
     pub fn show_device(&self) {
         let bound = self.cm.local_addr().is_some_and(|addr| !addr.ip().is_unspecified());
         let id = &self.head.id;
-        let Some(device) = CmaDevice::get(self.personality()).filter(|_| bound) else { return };
+        let device = self.cm.device().and_then(CmaDevice::get);
+        let Some(device) = device.filter(|_| bound) else { return };
         if id.verbs.get() == device.context {
             return;
         }

@@ -40,7 +40,8 @@ fn ah_attr_to(cm: &CmId, dgid: ibv_gid, hop_limit: u8) -> ibv_ah_attr {
     // SAFETY: zeroes are a valid address vector.
     let mut path: ibv_ah_attr = unsafe { mem::zeroed() };
     let own = sockaddr::gid(cm.local_addr());
-    let row = gid::table(DeviceKind::Roce).iter().position(|row| row.raw == own.raw);
+    let table = cm.device().map(gid::table).unwrap_or_default();
+    let row = table.iter().position(|row| row.raw == own.raw);
     path.is_global = 1;
     path.port_num = 1;
     path.grh.dgid = dgid;

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
-use weft_host::DeviceKind;
+use weft_host::{DeviceId, DeviceKind};
 use weft_net::path;
 use weft_verbs::usage::InUse;
 use weft_verbs::{AddressVector, Destination, Misuse, Pd, WcFlags};
@@ -15,7 +15,7 @@ use weft_verbs::{AddressVector, Destination, Misuse, Pd, WcFlags};
 use super::context::Held;
 use super::gid::{self, gid_of};
 use super::object::{Object, handle};
-use super::query::{PORT, personality};
+use super::query::{PORT, device_of};
 use super::{pd_mr, qp_attr};
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     // SAFETY: readable by contract.
     let attr = unsafe { &*attr };
     // A port on Ethernet has no LID that a path without GIDs could name.
-    let found = qp_attr::path_from_c(attr, DeviceKind::Roce).filter(|path| path.is_global);
+    let found = qp_attr::path_from_c(attr, held.tail().core.id()).filter(|path| path.is_global);
     let ends = found.as_ref().and_then(|path| path::ends(path, true).ok());
     let (Some(path), Some((local, remote))) = (found, ends) else {
         return errno::null(libc::EINVAL);
@@ -121,11 +121,11 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
 ) -> c_int {
     pass_when_off!(ibv_init_ah_from_wc(context, port, wc, grh, attr));
     // SAFETY: open by contract.
-    let device = unsafe { personality(context) };
+    let device = unsafe { device_of(context) };
     // SAFETY: readable by contract.
     let wc = unsafe { &*wc };
     let flags = WcFlags::from_bits_retain(wc.wc_flags);
-    if port != PORT || device == DeviceKind::Iwarp || !flags.contains(WcFlags::GRH) {
+    if port != PORT || device.kind == DeviceKind::Iwarp || !flags.contains(WcFlags::GRH) {
         return errno::minus_one(libc::EINVAL);
     }
     // SAFETY: 40 readable bytes by contract.
@@ -221,7 +221,7 @@ fn mac_of(address: IpAddr) -> Option<[u8; 6]> {
 }
 
 /// The row of the GID that a datagram came to; for one that came to a group any of its family.
-fn row_of(device: DeviceKind, to: IpAddr) -> Option<u8> {
+fn row_of(device: DeviceId, to: IpAddr) -> Option<u8> {
     let rows = gid::table(device);
     let is_v4 = |raw: [u8; 16]| Ipv6Addr::from(raw).to_ipv4_mapped().is_some();
     let found = rows.iter().position(|row| match to.is_multicast() {

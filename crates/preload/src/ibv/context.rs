@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use weft_host::{Context, DeviceKind};
+use weft_host::{Context, DeviceId};
 use weft_sync::{Mutex, MutexGuard};
 
 use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};
@@ -91,12 +91,12 @@ impl Drop for Held {
 
 /// The context that this process has of a device that no application opened: `id->verbs` of
 /// rdma-cm. NULL with `errno` set if it cannot be made. Never closed.
-pub fn weft_context(personality: DeviceKind) -> *mut ibv_context {
-    let slot = &SHARED[personality as usize];
+pub fn weft_context(device: DeviceId) -> *mut ibv_context {
+    let slot = &SHARED[device.slot()];
     if let Some(shared) = slot.get() {
         return shared.0;
     }
-    match open(personality) {
+    match open(device) {
         // Of two threads that come here at once, one wins; the other's is left open unused.
         Ok(context) => slot.get_or_init(|| SharedContext(context)).0,
         Err(code) => errno::null(code),
@@ -109,43 +109,43 @@ unsafe impl Send for SharedContext {}
 // SAFETY: as above.
 unsafe impl Sync for SharedContext {}
 
-static SHARED: [OnceLock<SharedContext>; 2] = [OnceLock::new(), OnceLock::new()];
+static SHARED: [OnceLock<SharedContext>; DeviceId::SLOTS] =
+    [const { OnceLock::new() }; DeviceId::SLOTS];
 
 fn is_shared(context: *mut ibv_context) -> bool {
     SHARED.iter().any(|slot| slot.get().is_some_and(|shared| shared.0 == context))
 }
 
 /// Opens a device; fails with the errno of the system.
-pub fn open(personality: DeviceKind) -> Result<*mut ibv_context, c_int> {
+pub fn open(id: DeviceId) -> Result<*mut ibv_context, c_int> {
     needs_memory!(Err);
     let events = Arc::new(EventFd::new()?);
-    let core = Context::open(rdma::host(), personality, Box::new(Waker(Arc::clone(&events))));
+    let core = Context::open(rdma::host(), id, Box::new(Waker(Arc::clone(&events))));
     let core = core.map_err(|misuse| misuse.errno())?;
     let async_fd = events.raw();
     let tail = ContextTail { core, events, objects: AtomicUsize::new(0) };
-    let object =
-        Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(personality, async_fd) }));
+    let object = Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(id, async_fd) }));
     crate::asked::note_opened();
-    log!(Debug, "opened {:?}", device::name(personality));
-    opened().push((async_fd, personality));
+    log!(Debug, "opened {:?}", device::name(id));
+    opened().push((async_fd, id));
     // SAFETY: just made.
     Ok(unsafe { &raw mut (*object).verbs.context })
 }
 
 /// The descriptors of the contexts that are open, and their devices.
-fn opened() -> MutexGuard<'static, Vec<(c_int, DeviceKind)>> {
-    static OPENED: Mutex<Vec<(c_int, DeviceKind)>> = Mutex::new(Vec::new());
+fn opened() -> MutexGuard<'static, Vec<(c_int, DeviceId)>> {
+    static OPENED: Mutex<Vec<(c_int, DeviceId)>> = Mutex::new(Vec::new());
     OPENED.lock()
 }
 
 /// The device of the context that `fd` is a duplicate of the descriptor of, if there is one.
-pub fn owner(fd: c_int) -> Option<DeviceKind> {
+pub fn owner(fd: c_int) -> Option<DeviceId> {
     let opened = opened();
     let found = opened.iter().find(|(other, _)| fd::same_counter(fd, *other));
-    found.map(|(_, personality)| *personality)
+    found.map(|(_, id)| *id)
 }
 
-fn verbs(personality: DeviceKind, async_fd: c_int) -> verbs_context {
+fn verbs(id: DeviceId, async_fd: c_int) -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),
         advise_mr: Some(pd_mr::advise_mr),
@@ -166,7 +166,7 @@ fn verbs(personality: DeviceKind, async_fd: c_int) -> verbs_context {
         close_xrcd: Some(xrcd::close_xrcd),
         sz: size_of::<verbs_context>(),
         context: ibv_context {
-            device: device::device(personality),
+            device: device::device(id),
             ops: ops(),
             // No kernel device is behind it, but applications duplicate it to import the device:
             // here, or in other processes, where that shall fail.
@@ -201,10 +201,8 @@ fn ops() -> ibv_context_ops {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     pass_when_off!(ibv_open_device(device));
-    let Some(personality) = device::personality(device) else {
-        return errno::null(libc::ENODEV);
-    };
-    open(personality).unwrap_or_else(errno::null)
+    let Some(id) = device::id(device) else { return errno::null(libc::ENODEV) };
+    open(id).unwrap_or_else(errno::null)
 }
 
 /// `ibv_close_device`. A context of rdma-cm, which applications close by mistake, stays open.
@@ -234,11 +232,12 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_host::DeviceKind;
 
     #[test]
     fn a_context_looks_extended_and_leads_back_to_its_tail() {
         // SAFETY: the device of the list.
-        let context = unsafe { ibv_open_device(device::device(DeviceKind::Roce)) };
+        let context = unsafe { ibv_open_device(device::device(DeviceKind::Roce.into())) };
         // SAFETY: just opened.
         let ibv_context { abi_compat, async_fd, .. } = unsafe { &*context };
         assert_eq!(*abi_compat as usize, usize::MAX);
@@ -253,7 +252,7 @@ mod tests {
 
     #[test]
     fn there_is_one_context_of_each_device_for_rdma_cm() {
-        let both = [DeviceKind::Roce, DeviceKind::Iwarp];
+        let both = [DeviceKind::Roce, DeviceKind::Iwarp].map(DeviceId::from);
         let [first, second] = both.map(weft_context);
         assert!(first != second && !first.is_null() && !second.is_null());
         assert_eq!(both.map(weft_context), [first, second]);

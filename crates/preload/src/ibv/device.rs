@@ -1,4 +1,4 @@
-//! The device list: at most two devices, made once, at addresses that never change.
+//! The device list: devices are made once, at addresses that never change.
 //!
 //! Applications keep `ibv_device` pointers after freeing the list and compare them across calls,
 //! and libraries made for one vendor's hardware look *behind* the structure to recognise their own,
@@ -6,13 +6,16 @@
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use weft_host::DeviceKind;
+use weft_host::{DeviceId, DeviceKind};
 
+use crate::log::{self, LogLevel};
+use crate::net::{self, NetInterface};
 use crate::real::pass_when_off;
-use crate::{asked, errno, net, rdma};
+use crate::{asked, errno, rdma};
 use weft_verbs_abi::{
     IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device,
 };
@@ -33,28 +36,44 @@ unsafe impl Send for SharedDevice {}
 // SAFETY: as above.
 unsafe impl Sync for SharedDevice {}
 
-/// The personalities of the devices that are visible, in the order of the list.
-pub fn personalities() -> &'static [DeviceKind] {
+/// The devices that are visible, in the order of the list.
+pub fn visible() -> &'static [DeviceId] {
     rdma::host().devices().visible()
 }
 
-/// The device that looks like `personality`.
-pub fn device(personality: DeviceKind) -> *mut ibv_device {
-    static DEVICES: [OnceLock<SharedDevice>; 2] = [OnceLock::new(), OnceLock::new()];
-    DEVICES[personality as usize]
-        .get_or_init(|| SharedDevice(Box::into_raw(Box::new(make(personality)))))
-        .0
-        .cast()
+/// The device as applications know it.
+pub fn device(id: DeviceId) -> *mut ibv_device {
+    static DEVICES: [OnceLock<SharedDevice>; DeviceId::SLOTS] =
+        [const { OnceLock::new() }; DeviceId::SLOTS];
+    DEVICES[id.slot()].get_or_init(|| SharedDevice(Box::into_raw(Box::new(make(id))))).0.cast()
 }
 
-/// The kind of `device`; none if it is of another library.
-pub fn personality(device: *mut ibv_device) -> Option<DeviceKind> {
-    personalities().iter().copied().find(|p| self::device(*p) == device)
+/// Which device it is; none if it is of another library.
+pub fn id(device: *mut ibv_device) -> Option<DeviceId> {
+    visible().iter().copied().find(|id| self::device(*id) == device)
 }
 
-/// The name of the device that looks like `personality`.
-pub fn name(personality: DeviceKind) -> &'static str {
-    rdma::host().devices().name(personality)
+/// The name of a device.
+pub fn name(id: DeviceId) -> &'static str {
+    rdma::host().devices().name(id)
+}
+
+/// The interfaces that a device has addresses of, with those.
+pub fn interfaces(id: DeviceId) -> Vec<NetInterface> {
+    let devices = rdma::host().devices();
+    let mut interfaces = net::interfaces().to_vec();
+    // Linux takes all of 127.0.0.0/8 for the host's own, and lists one address.
+    for given in devices.addresses(id).iter().filter(|given| given.is_loopback()) {
+        let owner = interfaces.iter_mut().find(|interface| interface.loopback);
+        if let Some(owner) = owner.filter(|owner| !owner.addresses.contains(given)) {
+            owner.addresses.push(*given);
+        }
+    }
+    for interface in &mut interfaces {
+        interface.addresses.retain(|address| devices.serves(id, *address));
+    }
+    interfaces.retain(|interface| !interface.addresses.is_empty());
+    interfaces
 }
 
 /// The entries with a NULL behind them, as the C library's own memory; NULL if there is none.
@@ -68,12 +87,27 @@ pub fn list_of<T>(entries: &[*mut T]) -> *mut *mut T {
     list
 }
 
-fn make(personality: DeviceKind) -> DeviceObject {
+/// Says which addresses devices were given that the host does not have now.
+pub fn warn_of_foreign_addresses() {
+    let devices = rdma::host().devices();
+    for id in visible() {
+        let own: Vec<IpAddr> = interfaces(*id).into_iter().flat_map(|i| i.addresses).collect();
+        for address in devices.addresses(*id).iter().filter(|given| !own.contains(given)) {
+            let line = format_args!(
+                "WEFT_DEVICES gives {} the address {address}, which no interface of this host has",
+                name(*id)
+            );
+            log::write(LogLevel::Warn, line);
+        }
+    }
+}
+
+fn make(id: DeviceId) -> DeviceObject {
     // SAFETY: all zeroes is valid: integers, null pointers and empty strings.
     let mut object: DeviceObject = unsafe { mem::zeroed() };
     let device = &mut object.public;
-    let name = name(personality);
-    (device.node_type, device.transport_type) = match personality {
+    let name = name(id);
+    (device.node_type, device.transport_type) = match id.kind {
         DeviceKind::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
         DeviceKind::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
     };
@@ -98,16 +132,15 @@ pub fn copy_text(to: &mut [c_char], text: &str) {
 /// The node GUID of a device, in memory order: EUI-64 from the first Ethernet address of the
 /// machine, or from the machine's identity where there is none. Never zero, and the same in every
 /// process.
-pub fn guid(personality: DeviceKind) -> u64 {
+pub fn guid(id: DeviceId) -> u64 {
     let mut bytes = system_guid().to_ne_bytes();
-    if personality == DeviceKind::Iwarp {
-        // The devices of one machine differ in a byte that EUI-64 fills up.
-        bytes[4] ^= 1;
-    }
+    // The devices of one machine differ in the bytes that EUI-64 fills up.
+    bytes[3] ^= id.index() as u8;
+    bytes[4] ^= u8::from(id.kind == DeviceKind::Iwarp);
     u64::from_ne_bytes(bytes)
 }
 
-/// The GUID of the machine, which both devices have in common.
+/// The GUID of the machine, which its devices have in common.
 pub fn system_guid() -> u64 {
     static GUID: OnceLock<u64> = OnceLock::new();
     *GUID.get_or_init(|| {
@@ -142,7 +175,7 @@ fn machine_bytes() -> [u8; 8] {
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     pass_when_off!(ibv_get_device_list(count));
     asked::warn_of_absent();
-    let devices: Vec<_> = personalities().iter().map(|p| device(*p)).collect();
+    let devices: Vec<_> = visible().iter().map(|id| device(*id)).collect();
     let list = list_of(&devices);
     if list.is_null() {
         return errno::null(libc::ENOMEM);
@@ -186,7 +219,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     pass_when_off!(ibv_get_device_guid(device));
-    personality(device).map_or(0, guid)
+    id(device).map_or(0, guid)
 }
 
 /// `ibv_get_device_index`: the kernel does not know these devices.
@@ -213,7 +246,7 @@ mod tests {
         assert_eq!(count, 2);
         // SAFETY: the list has three entries.
         let entries = unsafe { *list.cast::<[*mut ibv_device; 3]>() };
-        let devices = [DeviceKind::Roce, DeviceKind::Iwarp].map(device);
+        let devices = [DeviceKind::Roce, DeviceKind::Iwarp].map(|kind| device(kind.into()));
         assert_eq!(entries, [devices[0], devices[1], ptr::null_mut()]);
         // SAFETY: the list came from the call above.
         unsafe { ibv_free_device_list(list) };
@@ -227,19 +260,24 @@ mod tests {
     #[test]
     fn each_device_has_its_name() {
         for (which, name) in [(DeviceKind::Iwarp, c"weft_iw0"), (DeviceKind::Roce, c"weft0")] {
-            assert_eq!(personality(device(which)), Some(which));
+            let which = DeviceId::from(which);
+            assert_eq!(id(device(which)), Some(which));
             // SAFETY: a device of ours.
             let shown = unsafe { ibv_get_device_name(device(which)) };
             // SAFETY: names are NUL-terminated.
             assert_eq!(unsafe { CStr::from_ptr(shown) }, name);
         }
-        assert_eq!(personality(ptr::null_mut()), None);
+        assert_eq!(id(ptr::null_mut()), None);
     }
 
     #[test]
     fn guids_differ_and_are_never_zero() {
-        let guids = [DeviceKind::Roce, DeviceKind::Iwarp].map(guid);
-        assert!(guids[0] != guids[1] && !guids.contains(&0));
+        let mut guids: Vec<u64> =
+            (0..DeviceId::SLOTS).map(|slot| guid(DeviceId::of_slot(slot))).collect();
+        assert!(!guids.contains(&0));
+        guids.sort_unstable();
+        guids.dedup();
+        assert_eq!(guids.len(), DeviceId::SLOTS);
         assert_ne!(machine_bytes(), [0; 8]);
     }
 

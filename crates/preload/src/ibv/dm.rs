@@ -54,7 +54,7 @@ pub unsafe extern "C" fn alloc_dm(
         Err(misuse) => return errno::null(misuse.errno()),
     };
     let handle = handle();
-    import::offer(handle, held.tail().core.personality(), ImportedObject::Dm(Arc::clone(&core)));
+    import::offer(handle, held.tail().core.id(), ImportedObject::Dm(Arc::clone(&core)));
     // SAFETY: open by contract.
     unsafe { make(context, core, handle) }
 }

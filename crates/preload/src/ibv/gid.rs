@@ -6,12 +6,12 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr};
 
-use weft_host::DeviceKind;
+use weft_host::{DeviceId, DeviceKind};
 
-use super::device::guid;
-use super::query::{PORT, copy_prefix, personality};
+use super::device::{self, guid};
+use super::query::{PORT, copy_prefix, device_of};
 use crate::errno;
-use crate::net::{self, NetInterface};
+use crate::net::NetInterface;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
@@ -29,21 +29,21 @@ pub struct Gid {
 }
 
 /// Rows of the table of such a device, used or not.
-pub fn table_len(personality: DeviceKind) -> u32 {
-    match personality {
+pub fn table_len(kind: DeviceKind) -> u32 {
+    match kind {
         DeviceKind::Iwarp => RNIC_ROWS,
         DeviceKind::Roce => ADAPTER_ROWS,
     }
 }
 
 /// The rows that are used.
-pub fn table(personality: DeviceKind) -> Vec<Gid> {
-    let interfaces = net::interfaces();
-    let mut rows = match personality {
-        DeviceKind::Iwarp => rnic_rows(&interfaces),
+pub fn table(id: DeviceId) -> Vec<Gid> {
+    let interfaces = device::interfaces(id);
+    let mut rows = match id.kind {
+        DeviceKind::Iwarp => rnic_rows(id, &interfaces),
         DeviceKind::Roce => adapter_rows(&interfaces),
     };
-    rows.truncate(table_len(personality) as usize);
+    rows.truncate(table_len(id.kind) as usize);
     rows
 }
 
@@ -57,12 +57,13 @@ pub fn gid_of(address: IpAddr) -> [u8; 16] {
 
 /// Row 0 is the Ethernet address followed by zeroes, as an RNIC has it; then come the machine's
 /// addresses, IPv4 ones as IPv4-mapped.
-fn rnic_rows(interfaces: &[NetInterface]) -> Vec<Gid> {
+fn rnic_rows(id: DeviceId, interfaces: &[NetInterface]) -> Vec<Gid> {
     let mut first = [0; 16];
     let named = interfaces.iter().find(|i| i.mac.is_some());
     match named.and_then(|i| i.mac) {
-        Some(mac) => first[..6].copy_from_slice(&mac),
-        None => first[..8].copy_from_slice(&guid(DeviceKind::Iwarp).to_ne_bytes()),
+        // Several RNICs may share an interface, but no Ethernet address.
+        Some(mac) if id.index() == 0 => first[..6].copy_from_slice(&mac),
+        _ => first[..8].copy_from_slice(&guid(id).to_ne_bytes()),
     }
     let owner = named.or(interfaces.first()).map_or(0, |i| i.index);
     let mut rows = vec![Gid { raw: first, interface: owner }];
@@ -120,12 +121,12 @@ pub unsafe extern "C" fn ibv_query_gid(
 ) -> c_int {
     pass_when_off!(ibv_query_gid(context, port, index, gid));
     // SAFETY: open by contract.
-    let personality = unsafe { personality(context) };
-    let rows = table_len(personality) as c_int;
+    let device = unsafe { device_of(context) };
+    let rows = table_len(device.kind) as c_int;
     if port != PORT || !(0..rows).contains(&index) {
         return errno::minus_one(libc::EINVAL);
     }
-    let raw = table(personality).get(index as usize).map_or([0; 16], |g| g.raw);
+    let raw = table(device).get(index as usize).map_or([0; 16], |g| g.raw);
     // SAFETY: writable by contract.
     unsafe { gid.write(ibv_gid { raw }) };
     0
@@ -146,23 +147,23 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 ) -> c_int {
     pass_when_off!(_ibv_query_gid_ex(context, port, index, entry, flags, size));
     // SAFETY: open by contract.
-    let personality = unsafe { personality(context) };
-    if flags != 0 || port != u32::from(PORT) || index >= table_len(personality) {
+    let device = unsafe { device_of(context) };
+    if flags != 0 || port != u32::from(PORT) || index >= table_len(device.kind) {
         return errno::code(libc::EINVAL);
     }
-    let table = table(personality);
+    let table = table(device);
     let Some(gid) = table.get(index as usize) else { return errno::code(libc::ENODATA) };
     // SAFETY: `entry` has `size` bytes by contract.
-    unsafe { copy_prefix(&row(personality, index, *gid), entry, size) };
+    unsafe { copy_prefix(&row(device.kind, index, *gid), entry, size) };
     0
 }
 
-fn row(personality: DeviceKind, index: u32, gid: Gid) -> ibv_gid_entry {
+fn row(kind: DeviceKind, index: u32, gid: Gid) -> ibv_gid_entry {
     ibv_gid_entry {
         gid: ibv_gid { raw: gid.raw },
         gid_index: index,
         port_num: u32::from(PORT),
-        gid_type: match personality {
+        gid_type: match kind {
             DeviceKind::Iwarp => IBV_GID_TYPE_IB,
             DeviceKind::Roce => IBV_GID_TYPE_ROCE_V2,
         },
@@ -184,15 +185,15 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
 ) -> isize {
     pass_when_off!(_ibv_query_gid_table(context, entries, room, flags, size));
     // SAFETY: open by contract.
-    let personality = unsafe { personality(context) };
-    let table = table(personality);
+    let device = unsafe { device_of(context) };
+    let table = table(device);
     if flags != 0 || table.len() > room || size == 0 {
         return -(libc::EINVAL as isize);
     }
     for (index, gid) in table.iter().enumerate() {
         let to = entries.cast::<u8>().wrapping_add(index * size).cast::<ibv_gid_entry>();
         // SAFETY: row `index` is within the `room` rows of `size` bytes.
-        unsafe { copy_prefix(&row(personality, index as u32, *gid), to, size) };
+        unsafe { copy_prefix(&row(device.kind, index as u32, *gid), to, size) };
     }
     table.len() as isize
 }
@@ -211,11 +212,11 @@ pub unsafe extern "C" fn ibv_query_gid_type(
 ) -> c_int {
     pass_when_off!(ibv_query_gid_type(context, port, index, kind));
     // SAFETY: open by contract.
-    let personality = unsafe { personality(context) };
-    if port != PORT || index >= table_len(personality) {
+    let device = unsafe { device_of(context) };
+    if port != PORT || index >= table_len(device.kind) {
         return errno::minus_one(libc::EINVAL);
     }
-    let value = match personality {
+    let value = match device.kind {
         DeviceKind::Iwarp => IBV_GID_TYPE_SYSFS_IB,
         DeviceKind::Roce => IBV_GID_TYPE_SYSFS_ROCE_V2,
     };
@@ -245,7 +246,7 @@ mod tests {
     fn an_rnic_has_its_mac_and_then_the_addresses() {
         let all =
             [interface(2, false, &["192.0.2.7", "fe80::1"]), interface(1, true, &["127.0.0.1"])];
-        let table = rnic_rows(&all);
+        let table = rnic_rows(DeviceKind::Iwarp.into(), &all);
         assert_eq!(table.len(), 3);
         assert_eq!(table[0].raw[..7], [2, 0, 0, 0, 0, 2, 0]);
         assert_eq!(table[1].raw, gid_of("::ffff:192.0.2.7".parse().unwrap()));
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn loopback_serves_when_there_is_nothing_else() {
-        let table = rnic_rows(&[interface(1, true, &["127.0.0.1"])]);
+        let table = rnic_rows(DeviceKind::Iwarp.into(), &[interface(1, true, &["127.0.0.1"])]);
         assert_eq!(table.len(), 2);
         assert_ne!(table[0].raw, [0; 16]);
         assert_eq!(table[1].raw[10..], [0xff, 0xff, 127, 0, 0, 1]);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use weft_host::{DeviceKind, Pd};
+use weft_host::{DeviceId, Pd};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::mr::DeviceMemory;
 
@@ -28,7 +28,7 @@ pub enum ImportedObject {
     Dm(Arc<DeviceMemory>),
 }
 
-type Handles = BTreeMap<u32, (DeviceKind, ImportedObject)>;
+type Handles = BTreeMap<u32, (DeviceId, ImportedObject)>;
 
 fn handles() -> MutexGuard<'static, Handles> {
     static HANDLES: Mutex<Handles> = Mutex::new(Handles::new());
@@ -36,7 +36,7 @@ fn handles() -> MutexGuard<'static, Handles> {
 }
 
 /// Lets `handle` stand for an object of a device.
-pub fn offer(handle: u32, device: DeviceKind, object: ImportedObject) {
+pub fn offer(handle: u32, device: DeviceId, object: ImportedObject) {
     handles().insert(handle, (device, object));
 }
 
@@ -49,7 +49,7 @@ pub fn withdraw(handle: u32) {
 /// `context` is open.
 unsafe fn find(context: *mut ibv_context, handle: u32) -> Option<ImportedObject> {
     // SAFETY: open by contract.
-    let device = unsafe { context::tail(context) }.core.personality();
+    let device = unsafe { context::tail(context) }.core.id();
     handles().get(&handle).filter(|(owner, _)| *owner == device).map(|(_, object)| object.clone())
 }
 
@@ -60,8 +60,8 @@ unsafe fn find(context: *mut ibv_context, handle: u32) -> Option<ImportedObject>
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
     pass_when_off!(ibv_import_device(fd));
-    let Some(personality) = context::owner(fd) else { return errno::null(libc::EOPNOTSUPP) };
-    match context::open(personality) {
+    let Some(device) = context::owner(fd) else { return errno::null(libc::EOPNOTSUPP) };
+    match context::open(device) {
         Ok(context) => {
             // SAFETY: given away by contract, and not needed: the new context has its own.
             unsafe { libc::close(fd) };

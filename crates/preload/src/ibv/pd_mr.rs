@@ -11,6 +11,7 @@ use super::context::Held;
 use super::import::{self, ImportedObject};
 use super::object::{Object, handle};
 use super::post;
+use super::query::owner_of;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     let held = unsafe { Held::new(context) };
     let core = held.tail().core.alloc_pd();
     let handle = handle();
-    import::offer(handle, held.tail().core.personality(), ImportedObject::Pd(Arc::clone(&core)));
+    import::offer(handle, held.tail().core.id(), ImportedObject::Pd(Arc::clone(&core)));
     make_pd(ibv_pd { context, handle }, core, std::ptr::null_mut(), held)
 }
 
@@ -250,7 +251,7 @@ pub unsafe fn make_mr(
     // SAFETY: the context of a live domain is open.
     let held = unsafe { Held::new(context) };
     let handle = handle();
-    import::offer(handle, held.tail().core.personality(), ImportedObject::Mr([key, key]));
+    import::offer(handle, held.tail().core.id(), ImportedObject::Mr([key, key]));
     MrObject::make(ibv_mr { context, pd, addr, length, handle, lkey: key, rkey: key }, held)
 }
 
@@ -401,6 +402,10 @@ impl Reregistration {
         // SAFETY: alive by contract.
         let held = unsafe { MrObject::tail(mr) };
         let access = self.access.map(access).transpose()?;
+        // SAFETY: alive by contract.
+        if self.pd.is_some_and(|pd| unsafe { owner_of(pd) } != held.tail().core.id()) {
+            return Err(Misuse::Invalid("the protection domain is one of another device"));
+        }
         let domain = self.pd.map(|pd| {
             // SAFETY: alive by contract.
             unsafe { &pd_tail(pd).core }

@@ -12,13 +12,14 @@ use std::mem::{self, offset_of};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
-use weft_host::{DeviceKind, HostQp, HostQpInit};
+use weft_host::{DeviceId, DeviceKind, HostQp, HostQpInit};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{QpAttrMask, QpCap, QpState, QpType};
 
 use super::context::Held;
 use super::object::{AckCounts, Object, handle};
 use super::qp_ex::Builder;
+use super::query::owner_of;
 use super::{cq, pd_mr, qp_attr, registry, srq, xrcd};
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
@@ -110,6 +111,10 @@ pub unsafe fn create(
     let Some(kind) = kind(personality, init.qp_type) else {
         return errno::null(libc::EOPNOTSUPP);
     };
+    // SAFETY: alive by contract.
+    if !unsafe { is_of(held.tail().core.id(), home, init) } {
+        return errno::null(libc::EINVAL);
+    }
     let cookie = registry::cookie();
     // SAFETY: alive by contract.
     let Some(wanted) = (unsafe { qp_init(kind, home, init, cookie) }) else {
@@ -137,6 +142,20 @@ pub unsafe fn create(
     );
     registry::add(cookie, qp);
     qp
+}
+
+/// Whether the domain and the objects that `init` names are those of this device.
+///
+/// # Safety
+/// They are alive.
+unsafe fn is_of(device: DeviceId, home: QpDomain, init: &ibv_qp_init_attr) -> bool {
+    // SAFETY: alive by contract.
+    let of = |object: *mut ibv_cq| object.is_null() || unsafe { owner_of(object) } == device;
+    let home = match home {
+        QpDomain::Pd(pd) => pd.cast(),
+        QpDomain::Xrcd(xrcd) => xrcd.cast(),
+    };
+    [home, init.send_cq, init.recv_cq, init.srq.cast()].into_iter().all(of)
 }
 
 /// The type of queue pair that a device has for an `enum ibv_qp_type`.
@@ -271,8 +290,8 @@ pub unsafe extern "C" fn ibv_modify_qp(
     // SAFETY: readable by contract.
     let attr = unsafe { &*attr };
     let mask = QpAttrMask::from_bits_retain(mask as u32);
-    let personality = tail.context.tail().core.personality();
-    let Some(wanted) = qp_attr::from_c(attr, mask, personality) else {
+    let device = tail.context.tail().core.id();
+    let Some(wanted) = qp_attr::from_c(attr, mask, device) else {
         return errno::code(libc::EINVAL);
     };
     let result = errno::positive(tail.core.modify(&wanted, mask));

@@ -5,14 +5,14 @@
 use std::ffi::c_int;
 use std::mem;
 
-use weft_host::DeviceKind;
+use weft_host::{DeviceId, DeviceKind};
 use weft_verbs::{Access, AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState};
 
 use super::gid::{self, Gid};
 use weft_verbs_abi::*;
 
 /// The attributes that `mask` names; `None` where a value is none, or a GID is not there.
-pub fn from_c(attr: &ibv_qp_attr, mask: QpAttrMask, device: DeviceKind) -> Option<QpAttr> {
+pub fn from_c(attr: &ibv_qp_attr, mask: QpAttrMask, device: DeviceId) -> Option<QpAttr> {
     let state = |raw: c_int| u32::try_from(raw).ok().and_then(QpState::from_raw);
     let has = |bit| mask.contains(bit);
     let mut wanted = QpAttr {
@@ -108,9 +108,9 @@ pub fn cap_to_c(cap: QpCap) -> ibv_qp_cap {
 
 /// A path with the GID that its index stands for now; `None` if there is no such row. A path
 /// without GIDs begins, and ends, at loopback.
-pub fn path_from_c(attr: &ibv_ah_attr, device: DeviceKind) -> Option<AddressVector> {
+pub fn path_from_c(attr: &ibv_ah_attr, device: DeviceId) -> Option<AddressVector> {
     let mut path = path_as_is(attr);
-    let rnic = device == DeviceKind::Iwarp;
+    let rnic = device.kind == DeviceKind::Iwarp;
     if !path.is_global {
         path.sgid = if rnic { path.sgid } else { gid::loopback() };
         return Some(path);
@@ -175,7 +175,7 @@ mod tests {
         (given.dest_qp_num, given.sq_psn, given.alt_timeout) = (0x12_3456, 9, 5);
         (given.ah_attr.grh.dgid.raw[15], given.ah_attr.is_global) = (7, 1);
         let mask = QpAttrMask::AV | QpAttrMask::PATH_MTU | QpAttrMask::ALT_PATH;
-        let back = to_c(&from_c(&given, mask, DeviceKind::Iwarp).unwrap());
+        let back = to_c(&from_c(&given, mask, DeviceKind::Iwarp.into()).unwrap());
         assert_eq!((back.timeout, back.retry_cnt, back.path_mtu), (14, 7, 3));
         assert_eq!((back.dest_qp_num, back.sq_psn, back.alt_timeout), (0x12_3456, 9, 5));
         assert_eq!((back.ah_attr.grh.dgid.raw[15], back.ah_attr.is_global), (7, 1));
@@ -185,7 +185,7 @@ mod tests {
     fn values_that_are_none_are_refused_where_the_mask_names_them() {
         let mut given = attr();
         (given.qp_state, given.path_mtu) = (99, -1);
-        let parse = |mask| from_c(&given, mask, DeviceKind::Roce);
+        let parse = |mask| from_c(&given, mask, DeviceKind::Roce.into());
         assert!(parse(QpAttrMask::STATE).is_none());
         assert!(parse(QpAttrMask::PATH_MTU).is_none());
         assert!(parse(QpAttrMask::TIMEOUT).is_some());
@@ -193,15 +193,15 @@ mod tests {
 
     #[test]
     fn an_index_stands_for_the_gid_in_its_row() {
-        let rows = gid::table(DeviceKind::Roce);
+        let rows = gid::table(DeviceKind::Roce.into());
         let mut given = attr().ah_attr;
         given.is_global = 1;
         given.grh.sgid_index = (rows.len() - 1) as u8;
-        let path = path_from_c(&given, DeviceKind::Roce).unwrap();
+        let path = path_from_c(&given, DeviceKind::Roce.into()).unwrap();
         assert_eq!(path.sgid, rows.last().unwrap().raw);
         given.grh.sgid_index = rows.len() as u8;
-        assert!(path_from_c(&given, DeviceKind::Roce).is_none());
+        assert!(path_from_c(&given, DeviceKind::Roce.into()).is_none());
         given.is_global = 0;
-        assert_eq!(path_from_c(&given, DeviceKind::Roce).unwrap().sgid, gid::loopback());
+        assert_eq!(path_from_c(&given, DeviceKind::Roce.into()).unwrap().sgid, gid::loopback());
     }
 }

@@ -7,13 +7,13 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::{offset_of, size_of};
 use std::{mem, ptr};
 
-use weft_host::DeviceKind;
+use weft_host::{DeviceId, DeviceKind};
 use weft_verbs::Limits;
 
 use super::device::{copy_text, guid, system_guid};
-use super::{context, gid};
+use super::{context, device, gid};
 use crate::real::pass_when_off;
-use crate::{errno, net, rdma};
+use crate::{errno, rdma};
 use weft_verbs_abi::*;
 
 /// The only port.
@@ -33,24 +33,24 @@ fn mtu_code(bytes: u32) -> c_int {
     }
 }
 
-/// The state of the port: active while the machine has any address, be it loopback's.
-pub fn port_attr(personality: DeviceKind) -> ibv_port_attr {
+/// The state of the port: active while the device has any address, be it loopback's.
+pub fn port_attr(id: DeviceId) -> ibv_port_attr {
     // SAFETY: all zeroes is valid: integers.
     let mut attr: ibv_port_attr = unsafe { mem::zeroed() };
-    let interfaces = net::interfaces();
+    let interfaces = device::interfaces(id);
     let up = !interfaces.is_empty() && !rdma::host().is_port_down();
     attr.state = if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
     attr.phys_state = if up { PHYS_LINK_UP } else { PHYS_DISABLED };
     attr.max_mtu = IBV_MTU_4096;
     attr.active_mtu = mtu_code(interfaces.first().map_or(0, |i| i.mtu));
-    attr.gid_tbl_len = gid::table_len(personality) as c_int;
-    attr.max_msg_sz = personality.limits().max_msg_size;
+    attr.gid_tbl_len = gid::table_len(id.kind) as c_int;
+    attr.max_msg_sz = id.kind.limits().max_msg_size;
     attr.pkey_tbl_len = 1;
     attr.max_vl_num = 1;
     attr.active_width = WIDTH_4X;
     attr.active_speed = SPEED_EDR;
     attr.link_layer = IBV_LINK_LAYER_ETHERNET;
-    (attr.port_cap_flags, attr.flags) = match personality {
+    (attr.port_cap_flags, attr.flags) = match id.kind {
         DeviceKind::Iwarp => (IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP, 0),
         DeviceKind::Roce => (IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED),
     };
@@ -82,20 +82,20 @@ const GROUPS_MAX: c_int = 1024;
 const GROUP_MEMBERS_MAX: c_int = 1024;
 
 /// The attributes of a device.
-pub fn device_attr(personality: DeviceKind) -> ibv_device_attr {
+pub fn device_attr(id: DeviceId) -> ibv_device_attr {
     // SAFETY: all zeroes is valid: integers.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
     copy_text(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
-    attr.node_guid = guid(personality);
+    attr.node_guid = guid(id);
     attr.sys_image_guid = system_guid();
     attr.page_size_cap = 4096;
     attr.vendor_id = VENDOR_ID;
-    attr.device_cap_flags = match personality {
+    attr.device_cap_flags = match id.kind {
         DeviceKind::Iwarp => COMMON_CAPS,
         DeviceKind::Roce => ADAPTER_CAPS,
     };
-    fill_limits(&mut attr, personality.limits());
-    if personality == DeviceKind::Roce {
+    fill_limits(&mut attr, id.kind.limits());
+    if id.kind == DeviceKind::Roce {
         (attr.max_mcast_grp, attr.max_mcast_qp_attach) = (GROUPS_MAX, GROUP_MEMBERS_MAX);
         attr.max_total_mcast_qp_attach = GROUP_MEMBERS_MAX;
     }
@@ -148,8 +148,9 @@ pub unsafe extern "C" fn query_device_ex(
     // SAFETY: all zeroes is valid: integers.
     let mut full: ibv_device_attr_ex = unsafe { mem::zeroed() };
     // SAFETY: open by contract.
-    let personality = unsafe { personality(context) };
-    full.orig_attr = device_attr(personality);
+    let id = unsafe { device_of(context) };
+    let personality = id.kind;
+    full.orig_attr = device_attr(id);
     full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags);
     if personality == DeviceKind::Roce {
         full.device_cap_flags_ex |= IBV_DEVICE_ATOMIC_WRITE;
@@ -208,6 +209,26 @@ pub unsafe fn personality(context: *mut ibv_context) -> DeviceKind {
     unsafe { context::tail(context) }.core.personality()
 }
 
+/// The device of `context`.
+///
+/// # Safety
+/// `context` is open.
+pub unsafe fn device_of(context: *mut ibv_context) -> DeviceId {
+    // SAFETY: open by contract.
+    unsafe { context::tail(context) }.core.id()
+}
+
+/// The device of an object of verbs, each of which begins with its context.
+///
+/// # Safety
+/// `object` is alive.
+pub unsafe fn owner_of<T>(object: *mut T) -> DeviceId {
+    // SAFETY: alive by contract, and begins with a context.
+    let context = unsafe { *object.cast::<*mut ibv_context>() };
+    // SAFETY: the context of a live object is open.
+    unsafe { device_of(context) }
+}
+
 /// Slot `query_port`.
 ///
 /// # Safety
@@ -222,7 +243,7 @@ pub unsafe extern "C" fn query_port(
         return errno::code(libc::EINVAL);
     }
     // SAFETY: open by contract.
-    let full = port_attr(unsafe { personality(context) });
+    let full = port_attr(unsafe { device_of(context) });
     // SAFETY: `attr` has `size` bytes by contract.
     unsafe { copy_prefix(&full, attr, size) };
     0
@@ -253,7 +274,7 @@ pub unsafe extern "C" fn ibv_query_device(
 ) -> c_int {
     pass_when_off!(ibv_query_device(context, attr));
     // SAFETY: open by contract.
-    let full = device_attr(unsafe { personality(context) });
+    let full = device_attr(unsafe { device_of(context) });
     // SAFETY: writable by contract.
     unsafe { attr.write(full) };
     0
@@ -367,17 +388,17 @@ mod tests {
     #[test]
     fn attributes_are_what_clients_insist_on() {
         for personality in [DeviceKind::Iwarp, DeviceKind::Roce] {
-            let attr = device_attr(personality);
+            let attr = device_attr(personality.into());
             assert!(attr.vendor_id != 0 && attr.page_size_cap >= 4096 && attr.node_guid != 0);
             assert!(attr.max_cqe >= 4 << 20 && attr.max_qp_wr >= 16 << 10 && attr.max_sge >= 16);
             assert!(attr.max_srq > 0 && attr.max_srq_sge > 0 && attr.max_sge_rd >= 1);
             assert!((16..=128).contains(&attr.max_qp_rd_atom) && attr.max_pkeys >= 1);
-            let port = port_attr(personality);
+            let port = port_attr(personality.into());
             assert_eq!((port.state, port.phys_state), (IBV_PORT_ACTIVE, 5));
             assert!(port.gid_tbl_len >= 2);
         }
-        assert!(device_attr(DeviceKind::Roce).max_ah > 0);
-        assert_eq!(port_attr(DeviceKind::Roce).flags, IBV_QPF_GRH_REQUIRED);
+        assert!(device_attr(DeviceKind::Roce.into()).max_ah > 0);
+        assert_eq!(port_attr(DeviceKind::Roce.into()).flags, IBV_QPF_GRH_REQUIRED);
         let codes = [0, 256, 512, 1500, 2048, 9000, 65536].map(mtu_code);
         assert_eq!(codes, [1, 1, 2, 3, 4, 5, 5]);
     }

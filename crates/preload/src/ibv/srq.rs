@@ -8,6 +8,7 @@ use weft_host::{HostCq, HostSrq, HostXrcd, SrqInit};
 
 use super::context::Held;
 use super::object::{AckCounts, Object, handle};
+use super::query::{device_of, owner_of};
 use super::{cq, pd_mr, registry, xrcd};
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
@@ -102,7 +103,7 @@ unsafe fn create(
 /// # Safety
 /// `context` is open, `attr` readable and writable; the objects it names are alive.
 pub unsafe extern "C" fn create_srq_ex(
-    _: *mut ibv_context,
+    context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     const PLAIN: u32 = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
@@ -124,6 +125,13 @@ pub unsafe extern "C" fn create_srq_ex(
     } else if attr.xrcd.is_null() || attr.cq.is_null() {
         return errno::null(libc::EINVAL);
     } else {
+        // SAFETY: open by contract.
+        let device = unsafe { device_of(context) };
+        // SAFETY: alive by contract.
+        let of_device = |object: *mut ibv_cq| unsafe { owner_of(object) } == device;
+        if ![attr.pd.cast(), attr.xrcd.cast(), attr.cq].into_iter().all(of_device) {
+            return errno::null(libc::EINVAL);
+        }
         // SAFETY: alive by contract.
         let domain = unsafe { xrcd::tail(attr.xrcd) }.core.clone();
         // SAFETY: alive by contract.

@@ -10,11 +10,12 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use weft_host::DeviceKind;
-use weft_observe::{Counters, DeviceType, PastSums, ReadLimits, ReaderAnswer, place, read_all};
+use weft_host::DeviceId;
+use weft_observe::{Counters, PastSums, ReadLimits, ReaderAnswer, place, read_all};
 use weft_os::clock;
 
 use super::tree::{Node, Tree, ViewEntry, ViewPath};
+use crate::ibv::device::{name, visible};
 
 const LIMITS: ReadLimits =
     ReadLimits { each: Duration::from_millis(50), all: Duration::from_millis(500) };
@@ -26,7 +27,7 @@ const WORD_BYTES: u64 = 4;
 /// A file with a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterFile {
-    kind: DeviceKind,
+    device: DeviceId,
     /// Its place among [`FILES`].
     place: usize,
 }
@@ -65,9 +66,9 @@ const FILES: [NamedCounter; 26] = [
 ];
 
 /// Adds the files of a port at `root`.
-pub fn add(tree: &mut Tree, root: &str, kind: DeviceKind) {
+pub fn add(tree: &mut Tree, root: &str, device: DeviceId) {
     for (place, (path, _)) in FILES.iter().enumerate() {
-        let file = CounterFile { kind, place };
+        let file = CounterFile { device, place };
         tree.add(format!("{root}/{path}"), ViewEntry::Counter(file));
     }
     // Milliseconds for which a driver uses the same numbers again.
@@ -77,20 +78,13 @@ pub fn add(tree: &mut Tree, root: &str, kind: DeviceKind) {
 /// What was found, with the text of a counter in its place.
 pub fn filled(found: ViewPath) -> ViewPath {
     let Node::Entry(ViewEntry::Counter(file)) = &found.node else { return found };
-    let sums = sums()[type_of(file.kind) as usize];
+    let sums = sums()[file.device.slot()];
     let value = FILES.get(file.place).map_or(0, |(_, value)| value(&sums));
     let text = format!("{value}\n");
     ViewPath { node: Node::Entry(ViewEntry::Text(text)), ..found }
 }
 
-fn type_of(kind: DeviceKind) -> DeviceType {
-    match kind {
-        DeviceKind::Roce => DeviceType::Roce,
-        DeviceKind::Iwarp => DeviceType::Iwarp,
-    }
-}
-
-type Sums = [Counters; 2];
+type Sums = [Counters; DeviceId::SLOTS];
 
 fn sums() -> Sums {
     static LAST: Mutex<Option<(Instant, Sums)>> = Mutex::new(None);
@@ -109,11 +103,18 @@ fn sums() -> Sums {
 fn read() -> Sums {
     let dir = place::directory(|name| std::env::var_os(name));
     let ended = PastSums::read(&dir);
-    let mut sums = [DeviceType::Roce, DeviceType::Iwarp].map(|kind| *ended.of(kind));
+    let devices = visible().iter().map(|id| (id.slot(), name(*id)));
+    let mut sums = [Counters::default(); DeviceId::SLOTS];
+    for (slot, name) in devices.clone() {
+        sums[slot] = ended.of(name);
+    }
     for seen in read_all(&dir, LIMITS) {
         if let ReaderAnswer::Report(report) = seen.answer {
-            for device in &report.devices {
-                sums[device.kind as usize].add(&device.counters);
+            for (slot, name) in devices.clone() {
+                let device = report.devices.iter().find(|device| device.name == name);
+                if let Some(device) = device {
+                    sums[slot].add(&device.counters);
+                }
             }
         }
     }

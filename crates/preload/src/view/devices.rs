@@ -1,4 +1,4 @@
-//! The files of Weft's devices, as the kernel would lay them out for two PCI adapters.
+//! The files of Weft's devices, as the kernel would lay them out for PCI adapters.
 //!
 //! Scanners of the topology (hwloc, UCX, NCCL) resolve `/sys/class/infiniband/<device>` and read
 //! the NUMA node and the PCI address off the path that they come to, so each device is in the
@@ -8,11 +8,11 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::{fs, iter};
 
-use weft_host::DeviceKind;
+use weft_host::{DeviceId, DeviceKind};
 
 use super::counters;
 use super::tree::{Tree, ViewEntry};
-use crate::ibv::device::{guid, name, personalities, system_guid};
+use crate::ibv::device::{guid, name, system_guid, visible};
 use crate::ibv::gid;
 use crate::ibv::query::{port_attr, version};
 use crate::net::{self, NetInterface};
@@ -81,8 +81,8 @@ fn plant(interfaces: &[NetInterface]) -> Tree {
     tree.add_link(bus, format!("../../devices/pci{BUS}/pci_bus/{BUS}"));
     let affinity = Affinity::of(interfaces.first());
     tree.add_line(format!("{HOST_BRIDGE}/pci_bus/{BUS}/cpulistaffinity"), &affinity.cpulist);
-    for personality in personalities().iter().copied() {
-        let device = DeviceFiles::new(personality, interfaces);
+    for id in visible().iter().copied() {
+        let device = DeviceFiles::new(id, interfaces);
         device.add_function(&mut tree, &affinity);
         device.add_verbs(&mut tree);
         device.add_adapter(&mut tree);
@@ -137,7 +137,7 @@ impl Affinity {
 
 /// One device, and where its files are.
 struct DeviceFiles {
-    personality: DeviceKind,
+    id: DeviceId,
     name: String,
     /// The name of its node of verbs.
     node: String,
@@ -150,16 +150,12 @@ struct DeviceFiles {
 }
 
 impl DeviceFiles {
-    fn new(personality: DeviceKind, interfaces: &[NetInterface]) -> Self {
-        let name = name(personality).to_owned();
-        let place = match personality {
-            DeviceKind::Roce => 0,
-            DeviceKind::Iwarp => 1,
-        };
-        let first = gid::table(personality).first().map(|gid| gid.interface);
+    fn new(id: DeviceId, interfaces: &[NetInterface]) -> Self {
+        let (name, place) = (name(id).to_owned(), id.slot() as u32);
+        let first = gid::table(id).first().map(|gid| gid.interface);
         let owner = first.and_then(|index| name_of(interfaces, index));
         Self {
-            personality,
+            id,
             node: format!("uverbs_{name}"),
             name,
             place,
@@ -230,13 +226,13 @@ impl DeviceFiles {
     fn add_adapter(&self, tree: &mut Tree) {
         let Self { name, address, .. } = self;
         let root = self.adapter();
-        let kind = match self.personality {
+        let kind = match self.id.kind {
             DeviceKind::Iwarp => "4: RNIC",
             DeviceKind::Roce => "1: CA",
         };
         let files = [
             ("node_type", kind),
-            ("node_guid", &grouped(&guid(self.personality).to_ne_bytes())),
+            ("node_guid", &grouped(&guid(self.id).to_ne_bytes())),
             ("sys_image_guid", &grouped(&system_guid().to_ne_bytes())),
             ("node_desc", "weft"),
             ("board_id", "weft"),
@@ -255,7 +251,7 @@ impl DeviceFiles {
 
     fn add_port(&self, tree: &mut Tree, interfaces: &[NetInterface]) {
         let root = format!("{}/ports/1", self.adapter());
-        let attr = port_attr(self.personality);
+        let attr = port_attr(self.id);
         let active = attr.state == IBV_PORT_ACTIVE;
         let files = [
             ("state", if active { "4: ACTIVE" } else { "1: DOWN" }),
@@ -272,12 +268,12 @@ impl DeviceFiles {
         for (file, line) in files {
             tree.add_line(format!("{root}/{file}"), line);
         }
-        counters::add(tree, &root, self.personality);
-        let kind = match self.personality {
+        counters::add(tree, &root, self.id);
+        let kind = match self.id.kind {
             DeviceKind::Iwarp => "IB/RoCE v1",
             DeviceKind::Roce => "RoCE v2",
         };
-        let table = gid::table(self.personality);
+        let table = gid::table(self.id);
         for (row, gid) in table.iter().enumerate() {
             tree.add_line(format!("{root}/gids/{row}"), &grouped(&gid.raw));
             tree.add_line(format!("{root}/gid_attrs/types/{row}"), kind);
@@ -286,7 +282,7 @@ impl DeviceFiles {
             }
         }
         // The kernel lists empty rows too, and has neither a type nor an interface for them.
-        for row in table.len()..gid::table_len(self.personality) as usize {
+        for row in table.len()..gid::table_len(self.id.kind) as usize {
             tree.add_line(format!("{root}/gids/{row}"), &grouped(&[0; 16]));
         }
     }
