@@ -14,6 +14,8 @@ done
 make_root() {
     local name=$1 suite=$2 mirror=$3 packages=${4:-ibverbs-utils,rdmacm-utils} script=
     [ ! -e "$roots/$name.made" ] || return 0
+    # One that failed has left it mounted.
+    ! mountpoint -q "$roots/$name/proc" || umount "$roots/$name/proc"
     rm -rf "${roots:?}/$name"
     [ -e "/usr/share/debootstrap/scripts/$suite" ] || script=/usr/share/debootstrap/scripts/gutsy
     local keys=(--no-check-gpg)
@@ -37,17 +39,4 @@ inside() {
         --setenv HOME /tmp --setenv PATH /tmp/.local/bin:/usr/bin:/bin "$@"
 }
 
-# For commands inside: `both SERVER CLIENT` runs a pair of programs, and calls until the server is
-# there. Each program has to check the bytes that it received.
-# shellcheck disable=SC2016 # It is expanded inside.
-both='both() {
-    sh -c "$1" >/tmp/server 2>&1 &
-    tries=0
-    until sh -c "$2" >/tmp/client 2>&1; do
-        tries=$((tries + 1))
-        [ $tries -lt 50 ] || { cat /tmp/server /tmp/client; exit 1; }
-        sleep 0.1
-    done
-    wait
-}
-'
+. scripts/both.sh

@@ -6,6 +6,7 @@
 # What emulation cannot show: the memory order of the processor, and how fast anything is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/both.sh
 
 debian=http://deb.debian.org/debian
 qemu=$(command -v qemu-aarch64-static || true)
@@ -60,20 +61,11 @@ inside() {
         --setenv HOME /tmp --setenv PATH /tmp/.local/bin:/usr/bin:/bin "$@"
 }
 
-# Each program checks its bytes, or has what it prints compared. `both SERVER CLIENT` runs a pair,
-# and calls until the server is there.
-prelude='
-    sh /mnt/install.sh "/mnt/release/'${release##*/}'" >/dev/null
-    both() {
-        sh -c "$1" >/tmp/server 2>&1 &
-        tries=0
-        until sh -c "$2" >/tmp/client 2>&1; do
-            tries=$((tries + 1))
-            [ $tries -lt 20 ] || { cat /tmp/server /tmp/client; exit 1; }
-            sleep 0.5
-        done
-        wait
-    }'
+# Each program checks its bytes, or has what it prints compared.
+prelude="
+    sh /mnt/install.sh '/mnt/release/${release##*/}' >/dev/null
+    $both
+    patience=60"
 status=0
 check() {
     local name=$1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Executes the steps of action.yml and of packaging/gitlab.yml, and what `weft cdi generate` writes,
-# in root file systems that have neither Weft nor Rust. Needs a release in target/dist.
+# in root file systems that have neither Weft nor Rust, and validates examples/containers. Needs a
+# release in target/dist, and PyPI once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/roots.sh
@@ -64,6 +65,23 @@ inside "$root" --ro-bind "$made" /mnt/steps --setenv RDMA_RELEASE "$inner" \
     --setenv RDMA_PREFIX /tmp/project/.weft --setenv COMMANDS "$pair" \
     /bin/sh -euc '. /mnt/steps/gitlab; weft run --require-traffic -- sh -euc "$COMMANDS"'
 say "the steps of packaging/gitlab.yml install and run"
+
+# What `kubectl --dry-run=server` and `compose config` would refuse: unknown fields among it.
+validators=target/dist/validators
+[ -x $validators/bin/kubernetes-validate ] || {
+    python3 -m venv $validators
+    $validators/bin/pip -q install kubernetes-validate==1.37.0 compose-spec==0.2.1
+}
+$validators/bin/kubernetes-validate --strict examples/containers/pods.yaml >"$made/pods"
+[ "$(grep -c ' passed ' "$made/pods")" = 3 ]
+$validators/bin/python - examples/containers/compose.yaml <<'PYTHON'
+import sys
+from compose_spec import PyCompose
+spec = PyCompose.from_yaml(open(sys.argv[1]).read())
+spec.validate()
+assert set(spec.to_spec().services) == {"server", "client"}
+PYTHON
+say "pods.yaml and compose.yaml are valid"
 
 # What a container engine does with the file: mounts and variables, of each device asked for.
 edits() {
