@@ -10,7 +10,16 @@ shift $(($# < 3 ? $# : 3))
 scripts=$(cd "$(dirname "$0")" && pwd)
 
 rm -rf "$to"
-install -D -m 755 -t "$to/bin" "$built/weft" "$built/degen"
+install -D -m 755 -t "$to/bin" "$built/weft"
+if [ -e "$built/degen" ]; then
+    install -m 755 "$built/degen" "$to/bin"
+else
+    # The same program as `weft wan`, without its code twice.
+    # shellcheck disable=SC2016 # It is expanded when it runs.
+    printf '#!/bin/sh\n%s\n' 'exec "$(dirname "$(readlink -f "$0")")/weft" wan "$@"' \
+        >"$to/bin/degen"
+    chmod 755 "$to/bin/degen"
+fi
 install -D -m 644 -t "$to/lib/weft" "$built/libweft.so" "$built/libweft_sockets.so"
 "$scripts/stubs.sh" "$to/lib/weft/stubs" "$@"
 chmod 644 "$to"/lib/weft/stubs/*/*

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs the release of target/dist in root file systems that nobody prepared, as their user
 # without rights or a package manager, and runs two programs of rdma-core over it. Those that cannot
-# be had are skipped by name.
+# be had are skipped by name. What ran where is printed as a table, which is also the one in
+# docs/install.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/roots.sh
 
 limit_s=10
 systems=(
-    "debian-10 buster $older"
+    "debian-10 buster $older" "ubuntu-18.04 bionic $ubuntu"
     "debian-11 bullseye $debian" "debian-12 bookworm $debian" "debian-13 trixie $debian"
     "debian-sid sid $debian" "ubuntu-20.04 focal $ubuntu" "ubuntu-22.04 jammy $ubuntu"
     "ubuntu-24.04 noble $ubuntu"
@@ -46,30 +47,55 @@ report() {
     printf '| %s | %s | %s | %s |\n' "$name" "$(glibc_of "$roots/$name")" "$core" "$said"
 }
 
-printf '| system | glibc | rdma-core | from the release to verified bytes |\n|---|---|---|---|\n'
-for system in "${systems[@]}"; do
-    read -r name suite mirror <<<"$system"
-    if ! make_root "$name" "$suite" "$mirror"; then
-        printf '| %s | | | skipped: it could not be had, see %s |\n' "$name" "$roots/$name.log"
-        continue
-    fi
-    core=$(sed -n '/^Package: libibverbs1$/,/^$/s/^Version: //p' "$roots/$name/var/lib/dpkg/status")
-    report "$name" "${core%%-*}" \
-        "sh /mnt/install.sh /mnt/release/${release##*/} >/dev/null$programs"
-done
+skip() {
+    echo "test-dist: $1 could not be had: $roots/$1.log" >&2
+    printf '| %s | | | skipped: it could not be had |\n' "$1"
+}
 
-# Systems without any library of rdma-core: the programs, which ask for version nodes up to their
-# own release's, come from another one.
-bare=(--ro-bind "$roots/debian-13/usr/bin" /mnt/programs
-    --setenv PATH /tmp/.local/bin:/tmp/venv/bin:/usr/bin:/bin:/mnt/programs)
-if make_root python-slim trixie $debian python3-venv,python3-pip; then
-    report python-slim "none (wheel)" "${bare[@]}" \
-        "python3 -m venv /tmp/venv
-        pip -q install --no-index /mnt/release/${wheel##*/}
-        python3 -c 'import weft_rdma; weft_rdma.run([\"ibv_devices\"], check=True)'$programs"
-    report python-slim "none (archive)" "${bare[@]}" \
-        "sh /mnt/install.sh /mnt/release/${release##*/} >/dev/null$programs"
-else
-    printf '| python-slim | | | skipped: it could not be had, see %s |\n' "$roots/python-slim.log"
-fi
+page=docs/install.md
+table=$(mktemp)
+trap 'rm -f "$table"' EXIT
+
+run_all() {
+    echo '| system | glibc | rdma-core | from the release to verified bytes |'
+    echo '|---|---|---|---|'
+    for system in "${systems[@]}"; do
+        read -r name suite mirror <<<"$system"
+        if ! make_root "$name" "$suite" "$mirror"; then
+            skip "$name"
+            continue
+        fi
+        core=$(sed -n '/^Package: libibverbs1$/,/^$/s/^Version: //p' \
+            "$roots/$name/var/lib/dpkg/status")
+        report "$name" "${core%%-*}" \
+            "sh /mnt/install.sh /mnt/release/${release##*/} >/dev/null$programs"
+    done
+
+    # Systems without any library of rdma-core: the programs, which ask for version nodes up to
+    # their own release's, come from another one.
+    bare=(--ro-bind "$roots/debian-13/usr/bin" /mnt/programs
+        --setenv PATH /tmp/.local/bin:/tmp/venv/bin:/usr/bin:/bin:/mnt/programs)
+    if make_root python-slim trixie $debian python3-venv,python3-pip; then
+        report python-slim "none (wheel)" "${bare[@]}" \
+            "python3 -m venv /tmp/venv
+            pip -q install --no-index /mnt/release/${wheel##*/}
+            python3 -c 'import weft_rdma; weft_rdma.run([\"ibv_devices\"], check=True)'$programs"
+        report python-slim "none (archive)" "${bare[@]}" \
+            "sh /mnt/install.sh /mnt/release/${release##*/} >/dev/null$programs"
+    else
+        skip python-slim
+    fi
+}
+
+# Not in a pipe: the status is set in there.
+run_all >"$table"
+cat "$table"
+grep -q '^<!-- test-dist -->$' $page || {
+    echo "test-dist: $page has no place for it" >&2
+    exit 1
+}
+sed -i -e "/^<!-- test-dist -->\$/,/^<!-- end of test-dist -->\$/{
+    /^<!-- test-dist -->\$/r $table
+    /^|/d
+}" $page
 exit $status

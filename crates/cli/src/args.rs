@@ -56,6 +56,7 @@ pub enum WeftCommand {
     ///
     /// Each suite measures Weft over iWARP and over Shuttle against kernel TCP, in turn, and writes
     /// the results to a file. --list names the suites.
+    #[cfg(feature = "bench")]
     Bench(Box<weft_bench::command::BenchArgs>),
     /// Measure bandwidth and latency between two hosts, over any device
     ///

@@ -74,6 +74,7 @@ fn weft(line: Vec<OsString>) -> u8 {
             run::allow_clear_text();
             degen::command::main(&Launcher::new(&["wan"]), *wan)
         }
+        #[cfg(feature = "bench")]
         WeftCommand::Bench(bench) => weft_bench::command::main(&bench),
         WeftCommand::Perf(perf) => perf::main(&perf, line.get(2..).unwrap_or_default()),
         WeftCommand::PerfInside(perf) => weft_perf::command::main(&perf),
