@@ -31,4 +31,5 @@ mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/site
 "$weft" completions bash >"$share/bash-completion/completions/weft"
 "$weft" completions zsh >"$share/zsh/site-functions/_weft"
 "$weft" completions fish >"$share/fish/vendor_completions.d/weft.fish"
+install -D -m 644 -t "$share/weft" "$scripts/../crates/capture/shuttle.lua"
 install -m 755 "$scripts/install.sh" "$to/install.sh"

@@ -60,8 +60,8 @@ pub enum WeftCommand {
     Bench(Box<weft_bench::command::BenchArgs>),
     /// Measure bandwidth and latency between two hosts, over any device
     ///
-    /// `weft perf server` waits on one host, `weft perf HOST` measures from another one. The options
-    /// of the client say what is measured. Both use Weft's devices unless -d names an adapter.
+    /// `weft perf server` waits on one host, `weft perf HOST` measures from another one. The
+    /// options of the client say what is measured. Both use Weft's devices unless -d names an adapter.
     Perf(Box<weft_perf::command::PerfArgs>),
     /// `weft perf` with what it needs around it
     #[command(hide = true)]
@@ -139,9 +139,9 @@ pub struct RunOptions {
 
     /// Write CMD's packets in clear into FILE, as pcapng for Wireshark and tshark
     ///
-    /// iWARP as it is, Shuttle as RoCE v2, or as it is with `view=shuttle` or `view=both`. With
-    /// `size=10M` a ring of `files=N`, with `qp=N` the Nth queue pair of a process alone; `%p` in
-    /// the name is the process id. Nothing goes by shared memory then. docs/observe.md says more.
+    /// iWARP is shown as it is; Shuttle as RoCE v2, or as it is with `view=shuttle` or `view=both`.
+    /// `size=10M` makes a ring of `files=N`, `qp=N` takes the Nth queue pair of a process alone. `%p`
+    /// in the name is the process id. Nothing goes by shared memory then. docs/observe.md says more.
     #[arg(
         long,
         value_name = "FILE[,KEY=VALUE...]",
@@ -427,6 +427,7 @@ EXIT STATUS
 ENVIRONMENT
     WEFT=off        Run CMD without Weft
     WEFT_LOG        off, error, warn, info, debug or trace
+    WEFT_LOG_FORMAT text or json: how a line of the log is written
     WEFT_LIB        The libweft.so to use, as --lib
     WEFT_CRC        on or off: ask for the CRC of RFC 5044
     WEFT_MARKERS    on or off: ask for the markers of RFC 5044

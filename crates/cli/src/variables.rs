@@ -29,12 +29,13 @@ enum AllowedValues {
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 29] = [
+pub const KNOWN: [Variable; 30] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
         values: AllowedValues::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
     },
+    Variable { name: "WEFT_LOG_FORMAT", values: AllowedValues::OneOf(&["text", "json"]) },
     Variable { name: "WEFT_LIB", values: AllowedValues::Any },
     Variable { name: "WEFT_SEED", values: AllowedValues::Number },
     Variable { name: "WEFT_CRC", values: ON_OFF },

@@ -8,9 +8,10 @@ use weft_net::ports::PortBounds;
 use weft_reactor::THREADS_MAX;
 
 /// The names of all variables that Weft reads, in any of its parts; docs/environment.md has them.
-pub const VARIABLES: [&str; 29] = [
+pub const VARIABLES: [&str; 30] = [
     "WEFT",
     "WEFT_LOG",
+    "WEFT_LOG_FORMAT",
     "WEFT_LIB",
     "WEFT_SEED",
     "WEFT_CRC",

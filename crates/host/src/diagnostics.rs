@@ -33,10 +33,16 @@ pub(crate) fn tell(
     let peer = peer().map_or_else(|| "its peer".to_owned(), |peer| peer.to_string());
     match event {
         ConnEvent::Established(_) => {
-            log::info!("{device} queue pair {number:#x}: connected to {peer}{by}");
+            log::info!(
+                device, qp = number, peer = peer.as_str(), event = "connected";
+                "{device} queue pair {number:#x}: connected to {peer}{by}"
+            );
         }
         ConnEvent::Ended { end, .. } => {
-            log::info!("{device} queue pair {number:#x}: connection to {peer} ended: {end}");
+            log::info!(
+                device, qp = number, peer = peer.as_str(), event = "ended", reason:% = end;
+                "{device} queue pair {number:#x}: connection to {peer} ended: {end}"
+            );
         }
         ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
     }
@@ -45,7 +51,10 @@ pub(crate) fn tell(
 /// Tells who drives a connection from now on: a thread that polls, or the reactor.
 pub(crate) fn tell_lease(device: &str, qp: &Qp, leased: bool) {
     let driver = if leased { "a polling thread" } else { "the reactor" };
-    log::trace!("{device} queue pair {:#x}: driven by {driver}", qp.num());
+    log::trace!(
+        device, qp = qp.num(), event = "driver", driver;
+        "{device} queue pair {:#x}: driven by {driver}", qp.num()
+    );
 }
 
 /// The state of a queue pair that was told last.
@@ -69,10 +78,10 @@ impl ToldState {
             *told = to;
             let number = qp.num();
             events.note_state(number, from, to);
+            let (from, to) = (state_name(from), state_name(to));
             log::debug!(
-                "{device} queue pair {number:#x}: {} -> {}",
-                state_name(from),
-                state_name(to)
+                device, qp = number, event = "state", from, to;
+                "{device} queue pair {number:#x}: {from} -> {to}"
             );
         }
     }
@@ -138,7 +147,14 @@ impl ToldIdState {
     pub fn tell(&mut self, state: Option<CmState>, details: &IdDetails<'_>) {
         let from = std::mem::replace(&mut self.0, state);
         let reason = details.failure.map_or_else(String::new, reason);
-        log::debug!("{details}: {} -> {}{reason}", id_state(from), id_state(state));
+        let (from, to) = (id_state(from), id_state(state));
+        let text = |at: Option<SocketAddr>| at.map_or_else(String::new, |at| at.to_string());
+        let (local, peer) = (text(details.local), text(details.peer));
+        log::debug!(
+            device = details.device, qp = details.qp, local = local.as_str(), peer = peer.as_str(),
+            event = "id state", from, to, reason = reason.trim_start();
+            "{details}: {from} -> {to}{reason}"
+        );
     }
 }
 
@@ -201,6 +217,7 @@ impl OpenAtExit {
         if open > 0 {
             let silent = open.saturating_sub(told);
             log::info!(
+                event = "exit", open, told;
                 "connections open at the end of the process: {open}; peers told: {told}, \
                  not told: {silent}"
             );

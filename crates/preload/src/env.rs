@@ -25,11 +25,13 @@ pub struct PreloadSettings {
     pub log: LogLevel,
     /// `VERBS_LOG_FILE`: where diagnostics go instead of stderr.
     pub log_file: Option<CString>,
+    /// `WEFT_LOG_FORMAT=json`: a line is an object.
+    pub log_json: bool,
 }
 
 impl Default for PreloadSettings {
     fn default() -> Self {
-        Self { off: false, log: LogLevel::Warn, log_file: None }
+        Self { off: false, log: LogLevel::Warn, log_file: None, log_json: false }
     }
 }
 
@@ -92,6 +94,13 @@ fn parse(
                 Some(level) => weft_log = Some(level),
                 None => {
                     warnings.push("WEFT_LOG is none of off, error, warn, info, debug, trace".into())
+                }
+            },
+            b"WEFT_LOG_FORMAT" => match value {
+                b"json" => settings.log_json = true,
+                b"text" => {}
+                _ => {
+                    warnings.push("WEFT_LOG_FORMAT is neither text nor json; taken as text".into())
                 }
             },
             b"WEFT_FAULT" => {

@@ -1,15 +1,16 @@
 //! Diagnostics: one line each, to stderr or to the file that `VERBS_LOG_FILE` names, never to
-//! stdout.
+//! stdout. With `WEFT_LOG_FORMAT=json` a line is an object, with the fields of its event.
 //!
 //! A line is formatted first and written with one `write`, so lines of several threads and
 //! processes do not mix. Failures to write are not reported: there is nowhere to report them. Lines
 //! of the usual length allocate nothing, since a process may end in a handler of a signal.
 
 use std::ffi::{CStr, c_int};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::Write;
 use std::sync::OnceLock;
 
+use ::log::kv::{self, Key, Value, VisitSource};
 use ::log::{LevelFilter, Log, Metadata, Record};
 
 use crate::env;
@@ -100,7 +101,8 @@ impl Log for PreloadLog {
     }
 
     fn log(&self, record: &Record<'_>) {
-        write(record.level().into(), *record.args());
+        let fields = |line: &mut String| put_fields(record, line);
+        write_with(record.level().into(), *record.args(), &fields);
     }
 
     fn flush(&self) {}
@@ -115,9 +117,18 @@ pub fn install(level: LogLevel) {
 
 /// Writes one line if `level` is severe enough.
 pub fn write(level: LogLevel, message: fmt::Arguments<'_>) {
+    write_with(level, message, &|_| ());
+}
+
+/// The same; in JSON with further `fields`.
+fn write_with(level: LogLevel, message: fmt::Arguments<'_>, fields: &dyn Fn(&mut String)) {
     let settings = env::settings();
     if level > settings.log {
         return;
+    }
+    if settings.log_json {
+        let fd = destination(settings.log_file.as_deref());
+        return write_to(fd, json(level, message, fields).as_bytes());
     }
     let mut room = [0; LINE_USUAL];
     let mut rest = &mut room[..];
@@ -130,6 +141,50 @@ pub fn write(level: LogLevel, message: fmt::Arguments<'_>) {
         }
         Err(_) => write_to(fd, whole.to_string().as_bytes()),
     }
+}
+
+/// An object on a line: time, level, process, message, and the fields of the event.
+fn json(level: LogLevel, message: fmt::Arguments<'_>, fields: &dyn Fn(&mut String)) -> String {
+    let time_s = weft_os::clock::time_of_day_ns() as f64 / 1e9;
+    let (label, process) = (level.label(), std::process::id());
+    let mut line = format!("{{\"time\":{time_s:.6},\"level\":\"{label}\",\"pid\":{process}");
+    put_text("message", &message.to_string(), &mut line);
+    fields(&mut line);
+    line.push_str("}\n");
+    line
+}
+
+/// Appends a member with a text.
+fn put_text(key: &str, text: &str, line: &mut String) {
+    let _cannot_fail = write!(line, ",\"{key}\":\"");
+    for c in text.chars() {
+        let _cannot_fail = match c {
+            '"' | '\\' => write!(line, "\\{c}"),
+            c if c.is_control() => write!(line, "\\u{:04x}", u32::from(c)),
+            c => write!(line, "{c}"),
+        };
+    }
+    line.push('"');
+}
+
+/// Appends the fields that an event was told with.
+fn put_fields(record: &Record<'_>, line: &mut String) {
+    struct Fields<'a>(&'a mut String);
+    impl<'kvs> VisitSource<'kvs> for Fields<'_> {
+        fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
+            if let Some(number) = value.to_u64() {
+                let _cannot_fail = write!(self.0, ",\"{key}\":{number}");
+                return Ok(());
+            }
+            let text = value.to_string();
+            // What is not known, and what has no reason.
+            if !text.is_empty() && text != "None" {
+                put_text(key.as_str(), &text, self.0);
+            }
+            Ok(())
+        }
+    }
+    let _cannot_fail = record.key_values().visit(&mut Fields(line));
 }
 
 fn write_to(fd: c_int, line: &[u8]) {
@@ -160,6 +215,18 @@ fn open(path: &CStr) -> Option<c_int> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_json_has_the_fields_of_its_event() {
+        let pairs =
+            [("qp", Value::from(0x11)), ("peer", Value::from("a\"b")), ("none", Value::null())];
+        let record = Record::builder().key_values(&pairs).build();
+        let fields = |line: &mut String| put_fields(&record, line);
+        let line = json(LogLevel::Info, format_args!("up\n"), &fields);
+        assert!(line.starts_with("{\"time\":") && line.ends_with("}\n"), "{line}");
+        let rest = ",\"message\":\"up\\u000a\",\"qp\":17,\"peer\":\"a\\\"b\"}\n";
+        assert!(line.contains("\"level\":\"info\"") && line.ends_with(rest), "{line}");
+    }
 
     #[test]
     fn numbers_and_names_agree_on_severity() {

@@ -39,6 +39,26 @@ fn connections_are_seen_coming_and_going() {
 }
 
 #[test]
+fn a_line_of_json_has_the_fields_of_its_event() {
+    let Some(lab) = Lab::with(&["rping"]) else { return };
+    let port = free_port();
+    let rping = |role| {
+        let program = lab.program("rping").args(&format!("{role} -a 127.0.0.1 -p {port} -C 3"));
+        program.env("WEFT_LOG", "debug").env("WEFT_LOG_FORMAT", "json")
+    };
+    let server = rping("-s").start().listening(port);
+    let said = rping("-c").run().success().stderr;
+    server.end();
+    let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("{\"time\":")).collect();
+    let line =
+        |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+    let peer = format!("\"peer\":\"127.0.0.1:{port}\"");
+    assert!(line(&["\"event\":\"connected\"", "\"device\":\"weft0\"", "\"qp\":", &peer]), "{said}");
+    assert!(line(&["\"event\":\"state\"", "\"to\":\"RTS\"", "\"level\":\"debug\""]), "{said}");
+    assert!(line(&["\"event\":\"id state\"", "\"to\":\"CONNECTED\"", &peer]), "{said}");
+}
+
+#[test]
 fn every_change_of_state_is_seen() {
     for (transport, device) in DEVICES {
         let Some(ends) = said(transport, "debug") else { return };
