@@ -61,7 +61,8 @@ pub enum WeftCommand {
     /// Measure bandwidth and latency between two hosts, over any device
     ///
     /// `weft perf server` waits on one host, `weft perf HOST` measures from another one. The
-    /// options of the client say what is measured. Both use Weft's devices unless -d names an adapter.
+    /// options of the client say what is measured. Both use Weft's devices unless -d names an
+    /// adapter.
     Perf(Box<weft_perf::command::PerfArgs>),
     /// `weft perf` with what it needs around it
     #[command(hide = true)]
@@ -139,9 +140,10 @@ pub struct RunOptions {
 
     /// Write CMD's packets in clear into FILE, as pcapng for Wireshark and tshark
     ///
-    /// iWARP is shown as it is; Shuttle as RoCE v2, or as it is with `view=shuttle` or `view=both`.
-    /// `size=10M` makes a ring of `files=N`, `qp=N` takes the Nth queue pair of a process alone. `%p`
-    /// in the name is the process id. Nothing goes by shared memory then. docs/observe.md says more.
+    /// iWARP is shown as it is; Shuttle as RoCE v2, or as it is with `view=shuttle` or
+    /// `view=both`. `size=10M` makes a ring of `files=N`, `qp=N` takes the Nth queue pair of a
+    /// process alone. `%p` in the name is the process id. Nothing goes by shared memory then.
+    /// docs/observe.md says more.
     #[arg(
         long,
         value_name = "FILE[,KEY=VALUE...]",
