@@ -2,6 +2,7 @@
 //! run them over mutated vectors.
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod cm;
 pub mod degen;
 pub mod endpoint;
