@@ -27,13 +27,18 @@ glibc_of() {
     inside "$1" /bin/sh -c 'ldd --version 2>&1 | sed -n "1s/.* //p"'
 }
 
-# report NAME CORE [BWRAP OPTIONS] COMMANDS: times the commands in the root file system NAME.
-report() {
-    local name=$1 core=$2 began took_ms said
-    shift 2
+# core_of NAME: its release of rdma-core.
+core_of() {
+    sed -n '/^Package: libibverbs1$/,/^$/s/^Version: \([^-]*\).*/\1/p' \
+        "$roots/$1/var/lib/dpkg/status"
+}
+
+# row NAME CORE ROOT COMMAND...: times the command, which is to succeed.
+row() {
+    local name=$1 core=$2 root=$3 began took_ms said
+    shift 3
     began=$(date +%s%N)
-    if inside "$roots/$name" "${@:1:$#-1}" /bin/sh -euc "$both${*: -1}" \
-        >"$roots/$name.out" 2>&1; then
+    if "$@" >"$root.out" 2>&1; then
         took_ms=$((($(date +%s%N) - began) / 1000000))
         said="$((took_ms / 1000)).$((took_ms % 1000 / 100)) s"
         if [ $took_ms -gt $((limit_s * 1000)) ]; then
@@ -41,10 +46,32 @@ report() {
             status=1
         fi
     else
-        said="failed: $(tail -1 "$roots/$name.out")"
+        said="failed: $(tail -1 "$root.out")"
         status=1
     fi
-    printf '| %s | %s | %s | %s |\n' "$name" "$(glibc_of "$roots/$name")" "$core" "$said"
+    printf '| %s | %s | %s | %s |\n' "$name" "$(glibc_of "$root")" "$core" "$said"
+}
+
+# report NAME CORE [BWRAP OPTIONS] COMMANDS: times the commands in the root file system NAME.
+report() {
+    row "$1" "$2" "$roots/$1" inside "$roots/$1" "${@:3:$#-3}" /bin/sh -euc "$both${*: -1}"
+}
+
+# packaged NAME PACKAGE INSTALL REMOVE: times a package for the whole machine, in a copy of the root
+# file system NAME, as its root. Removed again, it has left nothing below /usr.
+packaged() {
+    local copy
+    copy=$(mktemp -d)
+    cp -a "$roots/$1/." "$copy"
+    row "$1, $2" "$(core_of "$1")" "$copy" bwrap --bind "$copy" / --dev /dev --proc /proc \
+        --tmpfs /tmp --tmpfs /mnt --ro-bind "$PWD/target/dist" /mnt/release --unshare-all \
+        --uid 0 --gid 0 --die-with-parent --clearenv --setenv HOME /tmp \
+        --setenv PATH /usr/sbin:/usr/bin:/sbin:/bin /bin/sh -euc "$both
+            find /usr | sort >/tmp/before
+            $3 /mnt/release/weft-*-$arch-linux$2$programs
+            $4 weft
+            find /usr | sort | diff /tmp/before - || { echo it has left files; exit 1; }"
+    rm -rf "$copy" "$copy.out"
 }
 
 skip() {
@@ -65,11 +92,16 @@ run_all() {
             skip "$name"
             continue
         fi
-        core=$(sed -n '/^Package: libibverbs1$/,/^$/s/^Version: //p' \
-            "$roots/$name/var/lib/dpkg/status")
-        report "$name" "${core%%-*}" \
+        report "$name" "$(core_of "$name")" \
             "sh /mnt/install.sh /mnt/release/${release##*/} >/dev/null$programs"
     done
+
+    [ ! -e $roots/debian-12.made ] || packaged debian-12 .deb "dpkg -i" "dpkg -r"
+    if make_root debian-12-rpm bookworm $debian ibverbs-utils,rdmacm-utils,rpm; then
+        packaged debian-12-rpm .rpm "rpm -i --nodeps" "rpm -e --nodeps"
+    else
+        skip debian-12-rpm
+    fi
 
     # Systems without any library of rdma-core: the programs, which ask for version nodes up to
     # their own release's, come from another one.
