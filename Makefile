@@ -17,7 +17,7 @@ all: release
 help: ## This list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: demo-deps rust ## What Weft is, in four acts: below a minute once built (ARGS="--plain")
+demo: rust demo-deps ## What Weft is, in four acts: below a minute once built (ARGS="--plain")
 	@$(CARGO) build --release --locked -p weft-cli -p weft-preload
 	@$(TARGET)/release/weft bench demo $(ARGS)
 
