@@ -32,6 +32,11 @@ impl Svg {
         self.put(format_args!("<path {attributes} d=\"M{}\"/>", points.join("L")));
     }
 
+    /// The elements by themselves, to be put into a picture.
+    pub fn elements(&self) -> &str {
+        &self.0
+    }
+
     /// The whole picture.
     pub fn finish(self) -> String {
         self.0 + "</svg>\n"

@@ -19,6 +19,8 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 30.0;
 /// Below the chart: the places and the name of the axis.
 const FOOT: f64 = 48.0;
+/// Height of the title of a file.
+const TITLE: f64 = 30.0;
 /// Height of a line of text.
 const LINE: f64 = 20.0;
 /// Curves that are narrower than this cannot be read.
@@ -67,10 +69,19 @@ pub fn draw(figure: &Figure, readings: &Readings, wide: FigureWidth) -> Option<D
         return None;
     }
     let (width, height) = wide.size();
-    Some(match figure.x.scale {
+    let (body, [width, height]) = match figure.x.scale {
         Scale::Names => draw_named(figure, &curves, width),
         Scale::Log | Scale::Linear => draw_plane(figure, &curves, (width, height)),
-    })
+    };
+    // A page has the title as a heading.
+    let head = if wide == FigureWidth::File { TITLE } else { 0.0 };
+    let mut svg = open(figure, [width, height + head]);
+    if head > 0.0 {
+        let title = escape(&figure.title);
+        svg.put(format_args!("<text x=\"4\" y=\"19\" font-weight=\"600\">{title}</text>"));
+    }
+    svg.put(format_args!("<g transform=\"translate(0 {head})\">\n{}</g>", body.elements()));
+    Some(Drawing { svg: svg.finish(), size: [width, height + head] })
 }
 
 /// A point: where, the middle, the least and the most.
@@ -109,7 +120,11 @@ fn value_axis(figure: &Figure, curves: &[Drawn<'_>], span: Span) -> (ChartAxis, 
 }
 
 /// Curves over a size or a delay. Each has its name at its end, or below where it is too narrow.
-fn draw_plane(figure: &Figure, curves: &[Drawn<'_>], (width, height): (f64, f64)) -> Drawing {
+fn draw_plane(
+    figure: &Figure,
+    curves: &[Drawn<'_>],
+    (width, height): (f64, f64),
+) -> (Svg, [f64; 2]) {
     let longest = curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
     let margin = longest as f64 * LETTER + 40.0;
     let labelled = width - LEFT - margin >= PLOT_MIN;
@@ -117,7 +132,7 @@ fn draw_plane(figure: &Figure, curves: &[Drawn<'_>], (width, height): (f64, f64)
     let bottom = TOP + height;
     let below = if labelled { 0.0 } else { curves.len() as f64 * LINE + 6.0 };
     let size = [width, bottom + FOOT + below];
-    let mut svg = open(figure, size);
+    let mut svg = Svg::default();
     let places = figure.places().iter().map(|place| place.x).collect::<Vec<_>>();
     let across = Span { from: LEFT + 12.0, to: right - 12.0 };
     let log_x = figure.x.scale == Scale::Log;
@@ -151,7 +166,7 @@ fn draw_plane(figure: &Figure, curves: &[Drawn<'_>], (width, height): (f64, f64)
     } else {
         labels.below(&mut svg)
     }
-    Drawing { svg: svg.finish(), size }
+    (svg, size)
 }
 
 /// Names of curves, and where the curves end.
@@ -190,7 +205,7 @@ impl Labels<'_> {
 
 /// Points by category: below its name a line for each series, with its mark, its name and its
 /// value.
-fn draw_named(figure: &Figure, curves: &[Drawn<'_>], width: f64) -> Drawing {
+fn draw_named(figure: &Figure, curves: &[Drawn<'_>], width: f64) -> (Svg, [f64; 2]) {
     let (left, right) = (16.0, width - 24.0);
     let (value, label) = value_axis(figure, curves, Span { from: left, to: right });
     let places = figure.places();
@@ -203,7 +218,7 @@ fn draw_named(figure: &Figure, curves: &[Drawn<'_>], width: f64) -> Drawing {
     let lines: usize = places.iter().map(|place| 1 + points_at(place.x).count()).sum();
     let bottom = TOP + lines as f64 * LINE + places.len() as f64 * 6.0;
     let size = [width, bottom + FOOT];
-    let mut svg = open(figure, size);
+    let mut svg = Svg::default();
     for (at, label) in value.ticks() {
         svg.put(format_args!("<path class=\"g\" d=\"M{at:.1} {TOP}V{bottom}\"/>"));
         svg.text(at, bottom + 20.0, "middle", &label);
@@ -228,7 +243,7 @@ fn draw_named(figure: &Figure, curves: &[Drawn<'_>], width: f64) -> Drawing {
         }
         y += 6.0;
     }
-    Drawing { svg: svg.finish(), size }
+    (svg, size)
 }
 
 fn open(figure: &Figure, [width, height]: [f64; 2]) -> Svg {
@@ -295,6 +310,8 @@ mod tests {
         let (column, phone) = (drawn(FigureWidth::Column), drawn(FigureWidth::Phone));
         assert!(column.svg.contains("class=\"k c") && !phone.svg.contains("class=\"k c"));
         assert!(column.svg.contains("us, log scale"));
+        let is_titled = |drawing: &Drawing| drawing.svg.contains("600\">A &amp; B</text>");
+        assert!(is_titled(&drawn(FigureWidth::File)) && !is_titled(&column));
     }
 
     #[test]
