@@ -73,7 +73,7 @@ bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 m
 bench-copy: deps release ## weft cp beside scp and rsync, into BENCHMARKS.md (ARGS="100 '20ms'")
 	@WEFT=$(abspath $(TARGET))/release/weft INTO=$(INTO) scripts/bench-copy.sh $(ARGS)
 
-compared: deps release ## The table of README.md: what others reach, rxe and siw in machines (half an hour)
+compared: deps release ## The table of README.md: what others reach; rxe and siw in QEMU (20 min)
 	@$(CARGO) build --release --locked --target-dir $(TARGET)/quic \
 	    --manifest-path interop/quic/Cargo.toml
 	@mkdir -p $(TARGET)/interop

@@ -4,9 +4,9 @@
 #
 #     compare.sh > FILE
 #
-# The machines are emulated unless WEFT_INTEROP_ACCEL says kvm: then every figure is far below that of
-# a processor, and says something only next to the others of the same run. Everything runs in
-# namespaces of its own, so that nothing is left behind.
+# The machines are emulated unless WEFT_INTEROP_ACCEL says kvm. Emulated, every figure is far below
+# that of a processor, and can be compared with the others of the same run only. ROUNDS=3 says how
+# often each is measured. Everything runs in namespaces of its own, so nothing is left behind.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -184,9 +184,9 @@ cpu = "a hypervisor" if accel == "kvm" else "emulation (TCG), far below a proces
 date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
 json.dump(
     {
-        "about": f"{date}: between two virtual machines with one CPU each by {cpu}, Linux {kernel}, "
-        f"perftest in all rows with `-R`, kernel TCP with cubic. Medians of {rounds} rounds. Compare "
-        "them with each other only.",
+        "about": f"{date}: between two virtual machines with one CPU each by {cpu}, Linux "
+        f"{kernel}, perftest in all rows with `-R`, kernel TCP with cubic. Medians of {rounds} "
+        "rounds. Compare them with each other only.",
         "columns": [
             "in virtual machines",
             "version",

@@ -109,18 +109,6 @@ EXIT STATUS
     125  weft was called wrongly: an argument, or a file that it names
     130  it was interrupted; --resume goes on with it";
 
-/// Parses the seconds of a measurement: more than none, and no more than an hour.
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    let longest_s = 3600.0;
-    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= longest_s);
-    seconds.ok_or_else(|| format!("not between 0 and {longest_s} seconds"))
-}
-
-/// Marks an error as one of the arguments.
-pub(crate) fn wrong_argument(error: anyhow::Error) -> anyhow::Error {
-    WrongArgument(format!("{error:#}")).into()
-}
-
 /// Does what the arguments say; the result is the exit status.
 pub fn main(command: &BenchArgs) -> u8 {
     match run(command) {
@@ -144,18 +132,5 @@ fn run(command: &BenchArgs) -> anyhow::Result<()> {
         Some(BenchCommand::Table(TableCommand::Compared(options))) => compared::run(options),
         Some(BenchCommand::Floor(floor)) => floors::run(floor),
         Some(BenchCommand::Cost(cost)) => cost::run(cost),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_measurement_takes_a_time() {
-        assert_eq!(seconds("0.5"), Ok(0.5));
-        for text in ["0", "-1", "inf", "NaN", "1e9", "soon"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
     }
 }

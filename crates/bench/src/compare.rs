@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 use weft_chart::number;
 
-use crate::command::wrong_argument;
+use crate::arguments::wrong_argument;
 use crate::journal::{Journal, JournalHead};
 use crate::reading::Series;
 

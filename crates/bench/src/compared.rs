@@ -1,8 +1,8 @@
-//! `weft bench table compared`: one row for each way to move data, Weft's and others', with what was
-//! measured of it. README.md has the table.
+//! `weft bench table compared`: one row for each way to move data, Weft's and others', with what
+//! was measured of it. README.md has the table.
 //!
-//! What needs a kernel with rxe and siw comes from a virtual machine: `interop/vm/compare.sh` writes a
-//! file, and `--vm` puts it below.
+//! What needs a kernel with rxe and siw comes from virtual machines: `interop/vm/compare.sh` writes
+//! a file, and `--vm` puts it below.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -13,7 +13,7 @@ use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 use weft_chart::{markdown, number};
 
-use crate::command::wrong_argument;
+use crate::arguments::{self, wrong_argument};
 use crate::demo::copies::{self, CopyTool};
 use crate::lab::BenchLab;
 use crate::output::OutputArgs;
@@ -26,7 +26,7 @@ use crate::probes::wan::{Mover, Transfer, TransferAmount};
 use crate::probes::{BenchProbe, MEAN};
 use crate::reading::{ProbeReading, ReadingUnit};
 use crate::rounds::{self, BenchResults};
-use crate::{command, machine, sys};
+use crate::{machine, sys};
 
 /// The options of the table.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub struct ComparedArgs {
     #[arg(long, value_name = "N", default_value = "3")]
     rounds: NonZeroUsize,
     /// About how many seconds each measurement takes in a round; those across the WAN take five
-    #[arg(long, value_name = "S", default_value_t = 0.5, value_parser = command::seconds)]
+    #[arg(long, value_name = "S", default_value_t = 0.5, value_parser = arguments::seconds)]
     seconds: f64,
     /// Only the measurements with this in their name
     #[arg(long, value_name = "TEXT")]
@@ -63,8 +63,13 @@ const COLUMNS: [&str; 4] = [
     "one stream across 70 ms, 1 % loss, Mbit/s",
     "a file of 100 MB across it, Mbit/s",
 ];
-/// Of latencies the least is the best, else the most.
+/// Places of the columns. Of latencies the least is the best, else the most.
 const LATENCY: usize = 0;
+const BULK: usize = 1;
+const STREAM: usize = 2;
+const COPY: usize = 3;
+/// What says the version of the kernel's TCP.
+const KERNEL: [&str; 2] = ["uname", "-r"];
 
 /// A row: its name, the program that says its version, and what is measured of it.
 struct Contender {
@@ -128,8 +133,8 @@ fn page(results: &BenchResults, rows: &[ComparedRow], vm: Option<&MachineTable>)
     let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(results, rows, row)).collect();
     let mut text = markdown(&head, &cells);
     let sentence = format!(
-        "Medians; the best of a column is bold. A file that was not there after {COPY_LIMIT_S} s counts \
-         by what was there."
+        "Medians; the best of a column is bold. A file that was not there after {COPY_LIMIT_S} s \
+         counts by what was there."
     );
     text += &format!("\n{} {}\n{}", machine::date(), results.head(&sentence), results.gaps());
     if let Some(MachineTable { about, columns, rows }) = vm {
@@ -141,7 +146,7 @@ fn page(results: &BenchResults, rows: &[ComparedRow], vm: Option<&MachineTable>)
 fn cells(results: &BenchResults, rows: &[ComparedRow], row: &ComparedRow) -> Vec<String> {
     let (name, version, series) = row;
     let value = |column: usize, series: &Option<String>| {
-        let scale = if column < 2 { 1.0 } else { 1e3 };
+        let scale = if column < STREAM { 1.0 } else { 1e3 };
         Some(results.readings.get(series.as_ref()?)?.median() * scale)
     };
     let cell = |(column, own): (usize, &Option<String>)| {
@@ -173,79 +178,76 @@ fn version_of([program, option]: [&str; 2]) -> String {
 
 /// All rows, in their order.
 fn contenders() -> Vec<Contender> {
-    let boxed = |probe: Box<dyn BenchProbe>| Some(probe);
+    let (chosen, default) = machine::congestion();
+    let weft = ["weft", ""];
     let lat = |route: WeftRoute, label: &str| {
-        boxed(Box::new(Latency::new("ib_send_lat", 64, &latency(label)).over(route.network())))
+        Latency::new("ib_send_lat", 64, &latency(label)).over(route.network())
     };
     let bw = |route: WeftRoute, label: &str| {
-        boxed(Box::new(Bandwidth::new("ib_write_bw", MIB, &bulk(label)).over(route.network())))
+        Bandwidth::new("ib_write_bw", MIB, &bulk(label)).over(route.network())
     };
-    let copy =
-        |tool, label: &str| boxed(Box::new(FileCopy { tool, label: format!("{label}: file") }));
-    let row = |name: &str, version, probes| Contender { name: name.to_owned(), version, probes };
-    let weft = ["weft", ""];
-    let kernel = ["uname", "-r"];
-    let (chosen, default) = machine::congestion();
-    let tcp = format!("TCP, blocking, {chosen}");
-    let scp = format!("scp, TCP with {default}");
-    let rsync = format!("rsync over ssh, TCP with {default}");
+    let mut weft0 = Contender::new("`weft0` (UDP)", weft)
+        .on_one_machine(lat(WeftRoute::SHUTTLE, "weft0"), bw(WeftRoute::SHUTTLE, "weft0"));
+    weft0.probes[STREAM] = Some(stream(Mover::Weft, "weft0"));
+    let near = [
+        weft0,
+        Contender::new("`weft_iw0` (TCP)", weft)
+            .on_one_machine(lat(WeftRoute::IWARP, "weft_iw0"), bw(WeftRoute::IWARP, "weft_iw0")),
+        Contender::new("`weft cp`", weft).copying(CopyTool::Weft),
+        Contender::new(&format!("TCP, blocking, {chosen}"), KERNEL).on_one_machine(
+            FloorProbe::new("pingpong", &latency("blocking TCP")),
+            FloorProbe::new("stream --call 1048576", &bulk("blocking TCP")),
+        ),
+        Contender::new(&format!("libfabric `tcp`, {default}"), ["fi_info", "--version"])
+            .on_one_machine(
+                LibfabricPingPong::new(64, &latency("libfabric tcp")),
+                Writes::new(MIB, &bulk("libfabric tcp")),
+            ),
+        Contender::new(&format!("UCX `tcp`, {default}"), ["ucx_info", "-v"]).on_one_machine(
+            Ucx::new("tag_lat", 64, &latency("UCX tcp")),
+            Ucx::new("tag_bw", MIB, &bulk("UCX tcp")),
+        ),
+    ];
+    near.into_iter().chain(across(&default)).collect()
+}
+
+/// The rows of what moves data across the path only. `default` is TCP's congestion control.
+fn across(default: &str) -> Vec<Contender> {
+    let by = |name: &str, version, mover| {
+        let mut contender = Contender::new(name, version);
+        contender.probes[STREAM] = Some(stream(mover, name));
+        contender
+    };
+    let ssh = |name: &str| format!("{name}, TCP with {default}");
     vec![
-        row(
-            "`weft0` (UDP)",
-            weft,
-            [
-                lat(WeftRoute::SHUTTLE, "weft0"),
-                bw(WeftRoute::SHUTTLE, "weft0"),
-                stream(Mover::Weft, "weft0"),
-                None,
-            ],
-        ),
-        row(
-            "`weft_iw0` (TCP)",
-            weft,
-            [lat(WeftRoute::IWARP, "weft_iw0"), bw(WeftRoute::IWARP, "weft_iw0"), None, None],
-        ),
-        row("`weft cp`", weft, [None, None, None, copy(CopyTool::Weft, "weft cp")]),
-        row(
-            &tcp,
-            kernel,
-            [
-                boxed(Box::new(FloorProbe::new("pingpong", &latency("blocking TCP")))),
-                boxed(Box::new(FloorProbe::new("stream --call 1048576", &bulk("blocking TCP")))),
-                None,
-                None,
-            ],
-        ),
-        row(
-            &format!("libfabric `tcp`, {default}"),
-            ["fi_info", "--version"],
-            [
-                boxed(Box::new(LibfabricPingPong::new(64, &latency("libfabric tcp")))),
-                boxed(Box::new(Writes::new(MIB, &bulk("libfabric tcp")))),
-                None,
-                None,
-            ],
-        ),
-        row(
-            &format!("UCX `tcp`, {default}"),
-            ["ucx_info", "-v"],
-            [
-                boxed(Box::new(Ucx::new("tag_lat", 64, &latency("UCX tcp")))),
-                boxed(Box::new(Ucx::new("tag_bw", MIB, &bulk("UCX tcp")))),
-                None,
-                None,
-            ],
-        ),
-        row("TCP, BBR", kernel, [None, None, stream(Mover::Tcp("bbr"), "TCP, BBR"), None]),
-        row("TCP, CUBIC", kernel, [None, None, stream(Mover::Tcp("cubic"), "TCP, CUBIC"), None]),
-        row(
-            "quinn (QUIC), CUBIC",
-            ["weft-quic-floor", "--version"],
-            [None, None, stream(Mover::Quic, "quinn"), None],
-        ),
-        row(&scp, ["ssh", "-V"], [None, None, None, copy(CopyTool::Scp, "scp")]),
-        row(&rsync, ["rsync", "--version"], [None, None, None, copy(CopyTool::Rsync, "rsync")]),
+        by("TCP, BBR", KERNEL, Mover::Tcp("bbr")),
+        by("TCP, CUBIC", KERNEL, Mover::Tcp("cubic")),
+        by("quinn (QUIC), CUBIC", ["weft-quic-floor", "--version"], Mover::Quic),
+        Contender::new(&ssh("scp"), ["ssh", "-V"]).copying(CopyTool::Scp),
+        Contender::new(&ssh("rsync over ssh"), ["rsync", "--version"]).copying(CopyTool::Rsync),
     ]
+}
+
+impl Contender {
+    fn new(name: &str, version: [&'static str; 2]) -> Self {
+        Self { name: name.to_owned(), version, probes: [const { None }; COLUMNS.len()] }
+    }
+
+    fn on_one_machine(
+        mut self,
+        latency: impl BenchProbe + 'static,
+        bulk: impl BenchProbe + 'static,
+    ) -> Self {
+        self.probes[LATENCY] = Some(Box::new(latency));
+        self.probes[BULK] = Some(Box::new(bulk));
+        self
+    }
+
+    fn copying(mut self, tool: CopyTool) -> Self {
+        let label = format!("{}: file", self.name);
+        self.probes[COPY] = Some(Box::new(FileCopy { tool, label }));
+        self
+    }
 }
 
 fn latency(label: &str) -> String {
@@ -256,10 +258,10 @@ fn bulk(label: &str) -> String {
     format!("{label}: 1 MiB")
 }
 
-fn stream(mover: Mover, label: &str) -> Option<Box<dyn BenchProbe>> {
+fn stream(mover: Mover, label: &str) -> Box<dyn BenchProbe> {
     let label = format!("{label}: stream across {PATH}");
     let transfer = Transfer::new(mover, PATH, 1, TransferAmount::Time, label);
-    Some(Box::new(transfer.omitting(OMIT_S).at_least(WAN_S).only_rate()))
+    Box::new(transfer.omitting(OMIT_S).at_least(WAN_S).only_rate())
 }
 
 /// A file across the WAN.

@@ -17,7 +17,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::lab::{BenchLab, is_installed};
-use crate::{command, machine, sys};
+use crate::{arguments, machine, sys};
 use act::DemoAct;
 use screen::DemoScreen;
 
@@ -34,7 +34,7 @@ pub struct DemoArgs {
     #[arg(long = "act", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
     acts: Vec<u8>,
     /// About how many seconds each measurement of act 2 takes
-    #[arg(long, value_name = "S", default_value_t = 0.3, value_parser = command::seconds)]
+    #[arg(long, value_name = "S", default_value_t = 0.3, value_parser = arguments::seconds)]
     seconds: f64,
     /// Megabytes that act 4 copies
     #[arg(long, value_name = "N", default_value_t = 200)]

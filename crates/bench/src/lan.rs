@@ -8,11 +8,12 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
+use crate::arguments::{self, wrong_argument};
 use crate::lab::BenchLab;
 use crate::output::OutputArgs;
 use crate::rounds::{self, BenchResults};
 use crate::rows::{self, RowResult};
-use crate::{command, sys, table};
+use crate::{sys, table};
 
 /// The options of the LAN benchmark.
 #[derive(Debug, Args)]
@@ -21,7 +22,7 @@ pub struct LanArgs {
     #[arg(long, value_name = "N", default_value = "5")]
     rounds: NonZeroUsize,
     /// About how many seconds each measurement takes in a round
-    #[arg(long, value_name = "S", default_value_t = 0.5, value_parser = command::seconds)]
+    #[arg(long, value_name = "S", default_value_t = 0.5, value_parser = arguments::seconds)]
     seconds: f64,
     /// Two short rounds: a look, not a result
     #[arg(long)]
@@ -46,7 +47,7 @@ const NAME: &str = "lan";
 pub fn run(options: &LanArgs) -> Result<()> {
     let (rounds, seconds) =
         if options.quick { (2, 0.15) } else { (options.rounds.get(), options.seconds) };
-    options.output.check(NAME).map_err(command::wrong_argument)?;
+    options.output.check(NAME).map_err(wrong_argument)?;
     sys::catch_interrupts()?;
     let lab = BenchLab::new(&options.address, seconds)?;
     let results = rounds::measure(&lab, probes::probes(), options.only.as_deref(), rounds)?;

@@ -9,6 +9,7 @@
 // Benchmarks read the clock.
 #![allow(clippy::disallowed_methods)]
 
+mod arguments;
 pub mod command;
 mod compare;
 mod compared;

@@ -15,7 +15,7 @@ use clap::{Args, ValueHint};
 
 use self::chart::{Drawing, FigureWidth};
 use self::picture::Browser;
-use crate::command::wrong_argument;
+use crate::arguments::wrong_argument;
 use crate::journal::Journal;
 
 /// Which results, and what to make of them.

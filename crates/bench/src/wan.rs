@@ -8,14 +8,14 @@ use clap::Args;
 use serde_json::{Value, json};
 use weft_chart::{markdown, number};
 
-use crate::command::wrong_argument;
+use crate::arguments::{self, wrong_argument};
 use crate::lab::BenchLab;
 use crate::output::OutputArgs;
 use crate::probes::BenchProbe;
 use crate::probes::wan::{Mover, PATIENCE_S, RECEIVER, SENDER, START, Transfer, TransferAmount};
 use crate::reading::{Readings, speed_sentence};
 use crate::rounds::{self, BenchResults};
-use crate::{command, sys};
+use crate::sys;
 
 /// The options of the WAN benchmark.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub struct WanArgs {
     #[arg(long, value_name = "N", default_value = "5")]
     rounds: NonZeroUsize,
     /// Over how many seconds each rate is measured, after those that are left out
-    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = command::seconds)]
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = arguments::seconds)]
     seconds: f64,
     /// How many seconds of the start to leave out of each rate; what they cost stands apart
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]

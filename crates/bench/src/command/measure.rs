@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueHint};
 
-use crate::command::{self, wrong_argument};
+use crate::arguments::{self, wrong_argument};
 use crate::figure::Figure;
 use crate::journal::{Journal, JournalHead, SCHEMA};
 use crate::lab::BenchLab;
@@ -34,7 +34,7 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "N")]
     rounds: Option<NonZeroUsize>,
     /// About how many seconds each measurement takes [default: 0.5, or 0.15 with --quick]
-    #[arg(long, value_name = "S", value_parser = command::seconds)]
+    #[arg(long, value_name = "S", value_parser = arguments::seconds)]
     seconds: Option<f64>,
     /// What everything random on paths follows from
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]

@@ -14,7 +14,8 @@ use crate::lab::{BenchLab, is_installed};
 use crate::machine;
 use crate::process::Spec;
 
-/// How long a copy of the demonstration may take, in seconds; TCP with CUBIC would need ten minutes.
+/// How long a copy of the demonstration may take, in seconds; TCP with CUBIC would need ten
+/// minutes.
 const LIMIT_S: u64 = 10;
 /// Where sshd of root wants a directory.
 const PRIVILEGE_DIR: &str = "/run/sshd";
@@ -83,9 +84,9 @@ pub fn play(lab: &BenchLab, screen: &mut DemoScreen, megabytes: u64) -> Result<D
     Ok(act)
 }
 
-/// The rate of a file of `megabytes` MB by a program across [`PATH`], in Mbit/s, log-in and all. The
-/// copy is compared with the file; one that has not ended after `limit_s` seconds counts by what is
-/// there.
+/// The rate of a file of `megabytes` MB by a program across [`PATH`], in Mbit/s, log-in and all.
+/// The copy is compared with the file; one that has not ended after `limit_s` seconds counts by
+/// what is there.
 ///
 /// # Errors
 /// What the copy needs is missing, the copy failed, or it is not the file.

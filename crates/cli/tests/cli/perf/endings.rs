@@ -105,19 +105,19 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(server.json("-n 10")["runs"][0]["device"], "weft_iw0");
 }
 
-/// Calls a client at `port`, which must fail; gives what it said.
-fn fails_at(port: u16, line: &str) -> String {
+/// Calls a client at `port`, which must end with `status`; gives what it said.
+fn fails_at(port: u16, line: &str, status: i32) -> String {
     let mut client = weft();
     client.args(["perf", "127.0.0.1", "-p", &port.to_string()]).args(line.split_whitespace());
     let output = client.output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(status), "{}", text(&output.stdout));
     text(&output.stderr)
 }
 
 #[test]
 fn what_is_no_server_is_told_from_one() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let said = fails_at(silent.local_addr().unwrap().port(), "");
+    let said = fails_at(silent.local_addr().unwrap().port(), "", 1);
     assert!(said.contains("is open but silent"), "{said}");
     let web = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = web.local_addr().unwrap().port();
@@ -126,14 +126,14 @@ fn what_is_no_server_is_told_from_one() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         stream.read_to_end(&mut Vec::new()).unwrap();
     });
-    let said = fails_at(port, "");
+    let said = fails_at(port, "", 1);
     assert!(said.contains("is no `weft perf`: it said `HTTP/1.1 400 Bad Request`\n"), "{said}");
     answer.join().unwrap();
 }
 
 #[test]
 fn a_device_that_is_not_here_is_told_before_anything_is_connected() {
-    let said = fails_at(1, "-d nosuch");
+    let said = fails_at(1, "-d nosuch", 125);
     assert!(said.contains("no device nosuch here; there are"), "{said}");
     assert!(said.contains("weft0, weft_iw0"), "{said}");
 }
