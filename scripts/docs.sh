@@ -46,7 +46,9 @@ cat >"$book/weft.css" <<'LOOK'
   .content table { font-size: .8em; }
   .content table th, .content table td { padding: 3px 6px; }
   .content h1 { font-size: 1.6em; }
-  .content p:has(> img[src$="demo.svg"]), .content p:has(> img[src$="overview.svg"]) { overflow-x: auto; }
+  .content p:has(> img[src$="demo.svg"]), .content p:has(> img[src$="overview.svg"]) {
+    overflow-x: auto;
+  }
   .content p > img[src$="demo.svg"], .content p > img[src$="overview.svg"] {
     max-width: none; width: 640px;
   }

@@ -96,11 +96,11 @@ fn values(argument: &Arg) -> String {
     text
 }
 
-/// `text` in lines of the page's width, each paragraph by itself; lines after the first begin with
-/// `indent`.
+/// `text` in lines of the page's width, each paragraph by itself. All lines but the first begin
+/// with `indent`.
 fn prose(text: &str, indent: &str) -> String {
-    let paragraphs = text.split("\n\n").map(|paragraph| {
-        let mut lines = vec![String::new()];
+    let paragraphs = text.split("\n\n").enumerate().map(|(number, paragraph)| {
+        let mut lines = vec![String::from(if number == 0 { "" } else { indent })];
         for word in paragraph.split_whitespace() {
             let line = lines.last_mut().map_or("", |line| line.as_str());
             if !line.trim().is_empty() && line.chars().count() + 1 + word.chars().count() > COLUMNS
@@ -116,7 +116,7 @@ fn prose(text: &str, indent: &str) -> String {
         }
         lines.join("\n")
     });
-    paragraphs.collect::<Vec<_>>().join(&format!("\n\n{indent}"))
+    paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
 #[cfg(test)]
