@@ -136,7 +136,7 @@ impl Context {
         if self.id.kind == DeviceKind::Iwarp {
             return Err(Misuse::Unsupported("extended reliable connections"));
         }
-        HostXrcd::open(&self.host, &self.device, self.create_cq(1, None, 0)?, file)
+        HostXrcd::open(&self.host, (self.id, &self.device), self.create_cq(1, None, 0)?, file)
     }
 
     /// Makes a queue pair.

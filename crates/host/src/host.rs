@@ -163,14 +163,14 @@ pub struct Host {
     generation: AtomicUsize,
     locals: [OnceLock<Box<Local>>; GENERATIONS],
     adapters: [OnceLock<Arc<RdmaDevice>>; DeviceId::SLOTS],
-    /// What files stand for, by their device and inode: domains of extended reliable connections.
+    /// What files stand for: domains of extended reliable connections.
     named: Mutex<Named>,
     queue_pairs: AtomicU32,
     completion_queues: AtomicU32,
 }
 
-/// Objects by the file that stands for them.
-pub(crate) type Named = HashMap<(u64, u64), Weak<dyn Any + Send + Sync>>;
+/// Objects by the slot of their device, and the device and inode of the file that stands for them.
+pub(crate) type Named = HashMap<(usize, u64, u64), Weak<dyn Any + Send + Sync>>;
 
 impl Host {
     /// A host as `setup` says. It has no threads yet.

@@ -7,6 +7,7 @@
 //! live in processes: another one that names the same file would wait for messages that go to the
 //! first, and is told so instead.
 
+use std::any::Any;
 use std::fs::{File, TryLockError};
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +22,7 @@ use weft_verbs::{Misuse, Pd};
 
 use crate::conn_slot::ConnSlot;
 use crate::cq::HostCq;
+use crate::device_kind::DeviceId;
 use crate::host::Host;
 
 /// The file that a domain is named by.
@@ -41,8 +43,8 @@ pub struct HostXrcd {
     /// What queue pairs that have none are made with.
     cq: Arc<HostCq>,
     members: Mutex<Members>,
-    /// The lock on its file.
-    _lock: Option<HighFd>,
+    /// The lock on its file, which the domains of all devices have in common.
+    lock: Option<Arc<HighFd>>,
 }
 
 #[derive(Default)]
@@ -59,18 +61,18 @@ impl HostXrcd {
     /// Opens a domain of its own, or the one that `file` stands for; `cq` is for nothing else.
     pub(crate) fn open(
         host: &Host,
-        device: &Arc<RdmaDevice>,
+        (id, device): (DeviceId, &Arc<RdmaDevice>),
         cq: Arc<HostCq>,
         file: Option<XrcdFile>,
     ) -> Result<Arc<Self>, Misuse> {
         let Some(file) = file else { return Ok(Self::new(device, cq, None)) };
         let own = File::open(format!("/proc/self/fd/{}", file.fd)).map_err(refused)?;
         let about = own.metadata().map_err(refused)?;
-        let name = (about.dev(), about.ino());
+        let name = (id.slot(), about.dev(), about.ino());
         let mut named = host.named();
         named.retain(|_, domain| domain.strong_count() > 0);
-        let known = named.get(&name).and_then(Weak::upgrade);
-        if let Some(domain) = known.and_then(|known| known.downcast::<Self>().ok()) {
+        let domain = |known: &Weak<dyn Any + Send + Sync>| known.upgrade()?.downcast::<Self>().ok();
+        if let Some(domain) = named.get(&name).and_then(domain) {
             if file.exclusive {
                 return Err(Misuse::Invalid("there is a domain of this file"));
             }
@@ -80,20 +82,28 @@ impl HostXrcd {
         if !file.create {
             return Err(Misuse::System(libc::EAGAIN));
         }
-        lock(&own)?;
-        let domain = Self::new(device, cq, Some(HighFd::new(own.into())));
+        let mut all = named.iter().filter(|((_, dev, ino), _)| (*dev, *ino) == (name.1, name.2));
+        let held = all.find_map(|(_, known)| domain(known)?.lock.clone());
+        let held = match held {
+            Some(held) => held,
+            None => {
+                lock(&own)?;
+                Arc::new(HighFd::new(own.into()))
+            }
+        };
+        let domain = Self::new(device, cq, Some(held));
         let weak: Weak<Self> = Arc::downgrade(&domain);
         named.insert(name, weak);
         Ok(domain)
     }
 
-    fn new(device: &Arc<RdmaDevice>, cq: Arc<HostCq>, lock: Option<HighFd>) -> Arc<Self> {
+    fn new(device: &Arc<RdmaDevice>, cq: Arc<HostCq>, lock: Option<Arc<HighFd>>) -> Arc<Self> {
         Arc::new(Self {
             inner: Arc::new(weft_verbs::Xrcd::new(device.alloc_pd())),
             device: Arc::clone(device),
             cq,
             members: Mutex::new(Members { opened: 1, ..Members::default() }),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -216,7 +226,17 @@ mod tests {
         create: bool,
         exclusive: bool,
     ) -> Result<Arc<HostXrcd>, i32> {
-        let context = Context::open(host, DeviceKind::Roce, Box::new(Silent)).unwrap();
+        open_on(DeviceKind::Roce.into(), host, fd, create, exclusive)
+    }
+
+    fn open_on(
+        device: DeviceId,
+        host: &Arc<Host>,
+        fd: RawFd,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<Arc<HostXrcd>, i32> {
+        let context = Context::open(host, device, Box::new(Silent)).unwrap();
         let file = XrcdFile { fd, create, exclusive };
         context.open_xrcd(Some(file)).map_err(|misuse| misuse.errno())
     }
@@ -235,6 +255,17 @@ mod tests {
         assert_eq!(open(&host, fd, false, false).err(), Some(libc::EAGAIN));
         assert!(open(&host, fd, true, true).is_ok());
         assert_eq!(open(&host, -5, true, false).err(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_file_stands_for_another_domain_on_another_device() {
+        let (host, file) = (Host::new(HostSetup::default()), file("devices"));
+        let fd = file.as_raw_fd();
+        let first = open(&host, fd, true, true).unwrap();
+        let second = DeviceId::new(DeviceKind::Roce, 1);
+        assert_eq!(open_on(second, &host, fd, false, false).err(), Some(libc::EAGAIN));
+        let other = open_on(second, &host, fd, true, true).unwrap();
+        assert!(!Arc::ptr_eq(&first, &other));
     }
 
     #[test]
