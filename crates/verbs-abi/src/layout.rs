@@ -1,4 +1,5 @@
-//! Sizes and offsets of the C structures on x86-64 and aarch64, asserted at compile time.
+//! Sizes and offsets of the C structures on x86-64 and aarch64, asserted at compile time for the
+//! GNU C library: musl, with which only the program without devices is made, has other mutexes.
 //!
 //! Where the two differ it is `x86-64 | aarch64`: a mutex of the C library has 40 bytes on the
 //! former and 48 on the latter, and what follows one moves.
@@ -17,7 +18,7 @@ macro_rules! layout {
         $($field:ident $(. $sub:ident)* $(= $alias:literal)?
             : $offset:literal $(| $offset_arm:literal)?),* $(,)?
     })*) => {
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        #[cfg(all(target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
         const _: () = {
             $(
                 assert!(
