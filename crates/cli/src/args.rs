@@ -396,27 +396,45 @@ EXAMPLES
         weft run --pcap out.pcapng ./program
 
 FAULTS
-    qp-error[=SHARE][:after=N|at=TIME][,status=STATUS][,only=N]
+    qp-error[=SHARE][:after=N|at=TIME][,status=STATUS][,ON]
                     A request fails, and its queue pair
-    rnr:TIMES[,after=N][,only=N]
+    rnr:TIMES[,after=N][,ON]
                     A message finds no receive posted, so often in a row
-    cq-overflow[:after=N][,only=N]
-                    A completion queue overflows
-    peer-gone[:after=N|at=TIME][,only=N]
-                    The peer is not heard of again
-    fail=VERB[:errno=ERRNO][,after=N][,times=N]
-                    ibv_VERB fails: reg_mr, create_qp, create_cq, create_srq, modify_qp,
-                    post_send, post_recv
-    drop=SHARE[:way=in|out][,only=N]
-                    Datagrams are lost (weft0)
-    corrupt=SHARE[:only=N]
-                    A bit of what arrives is changed
-    delay=TIME[:jitter=TIME][,only=N]
-                    What arrives is late
-    hang[:after=N][,only=N]
+    hang[:after=N][,ON]
                     A send request never completes, nor any behind it
-    port-down=TIME[:at=TIME]
+    slow-ack=TIME[:jitter=TIME][,at=TIME][,until=TIME][,ON]
+                    Send requests complete late, although the peer has them
+    cq-overflow[:after=N][,ON]
+                    A completion queue overflows, and polling it fails
+    cq-overrun[:after=N][,ON]
+                    The same, and polling it finds nothing more
+    mr-invalid[:after=N|at=TIME][,ON]
+                    A memory region becomes invalid
+    fail=VERB[:errno=ERRNO][,after=N][,times=N][,ON]
+                    ibv_VERB fails: reg_mr, create_qp, modify_qp, post_send and others
+    alloc-fail=KIND[:nth=N|after=N][,times=N][,ON]
+                    ENOMEM of the nth context, pd, mw, dm, ah, channel, mr, cq, qp, srq, or any
+    device-fatal=TIME[:at=TIME][,ON]
+                    The device is reset, and is back after so long
+    port-down=TIME[:at=TIME][,ON]
                     The port of the device is down for so long
+    gid-change[:at=TIME][,ON]
+                    The rows of the GID table move
+    addr-gone=TIME[:at=TIME][,ON]
+                    The addresses of the port are gone for so long
+    pkey-change=KEY[:at=TIME][,ON]
+                    The first partition key becomes this one
+    lid-change=LID[:at=TIME][,ON]
+                    The local identifier becomes this one
+    peer-gone[:after=N|at=TIME][,ON]
+                    The peer is not heard of again
+    drop=SHARE[:way=in|out][,at=TIME][,until=TIME][,ON]
+                    Datagrams are lost (weft0)
+    corrupt=SHARE[:crc=bad|good][,at=TIME][,until=TIME][,ON]
+                    A bit of what arrives is changed, so that the CRC finds it, or does not
+    delay=TIME[:jitter=TIME][,at=TIME][,until=TIME][,ON]
+                    What arrives is late
+    ON              only=N, qpn=NUMBER, dev=NAME, process=GLOB, rank=N: one of many
     seed=NUMBER     Repeats what was left to chance
 
 EXIT STATUS
@@ -454,6 +472,7 @@ ENVIRONMENT
     WEFT_TRACE      Where events are written, as --trace
     WEFT_STATS      on or off: as --stats; the default is on under CI=true
     WEFT_TALLY      Set by weft run: where the processes of a run count
+    WEFT_JOURNAL    A file where the processes of a run say which faults happened
     WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`
     WEFT_INSECURE   1 lets weft0 speak to other hosts in clear text
     WEFT_TRANSPORT  auto, shuttle or iwarp: what rdma-cm connects by, and --sockets

@@ -29,7 +29,7 @@ enum AllowedValues {
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 30] = [
+pub const KNOWN: [Variable; 31] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -56,6 +56,7 @@ pub const KNOWN: [Variable; 30] = [
     Variable { name: "WEFT_STATS", values: ON_OFF },
     Variable { name: "WEFT_OBSERVE", values: ON_OFF },
     Variable { name: "WEFT_TALLY", values: AllowedValues::Any },
+    Variable { name: "WEFT_JOURNAL", values: AllowedValues::Any },
     Variable { name: "WEFT_KEY", values: AllowedValues::Any },
     Variable { name: "WEFT_INSECURE", values: AllowedValues::OneOf(&["0", "1"]) },
     Variable {

@@ -17,16 +17,17 @@
 )]
 
 mod dice;
+mod forms;
 mod parse;
+mod selector;
+mod show;
 mod word;
 
 pub use dice::Dice;
-pub use parse::{FaultPlanError, forms};
+pub use forms::forms;
+pub use parse::FaultPlanError;
+pub use selector::{FaultSelector, FaultSubject, matches_glob};
 pub use weft_units::Share;
-
-use std::fmt;
-
-use weft_units::show_time_exactly;
 
 /// What is to go wrong.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,8 +45,10 @@ pub struct PlannedFault {
     pub kind: FaultKind,
     /// When.
     pub when: When,
-    /// To which object of its kind, counted from 1 within a process; to each if nothing is said.
-    pub only: Option<u32>,
+    /// When it ends, in nanoseconds on the clock of `when`; never if nothing is said.
+    pub until_ns: Option<u64>,
+    /// To which objects, devices and processes; to each if nothing is said.
+    pub on: FaultSelector,
 }
 
 /// What goes wrong.
@@ -60,16 +63,44 @@ pub enum FaultKind {
     /// The port is down for so long, in nanoseconds, from the time given: counted from when the
     /// device is opened.
     PortDown(u64),
-    /// A completion queue loses a completion, and fails.
+    /// A completion queue loses all that it holds, and polling it fails.
     CqOverflow,
+    /// The same as an adapter does it: polling the queue finds nothing more, and does not fail.
+    CqOverrun,
     /// The peer is not heard of again.
     PeerGone,
     /// A call of the verbs fails.
     Call(CallFault),
+    /// An object of this kind, or of any, cannot be made for want of memory.
+    AllocFail {
+        /// Which verb makes it; each of them if nothing is said.
+        verb: Option<Verb>,
+        /// How often it fails before it works again.
+        times: u64,
+    },
+    /// Completions of send requests are late, as with acknowledgements that are.
+    SlowAck {
+        /// By so much at least, in nanoseconds.
+        delay_ns: u64,
+        /// And by up to so much more.
+        jitter_ns: u64,
+    },
+    /// The rows of the GID table move.
+    GidChange,
+    /// The addresses of the port are gone for so long, in nanoseconds.
+    AddrGone(u64),
+    /// The first partition key of the port becomes this one.
+    PkeyChange(u16),
+    /// The local identifier of the port becomes this one.
+    LidChange(u16),
+    /// The device is reset, and is back after so long, in nanoseconds.
+    DeviceFatal(u64),
+    /// A memory region becomes invalid.
+    MrInvalid,
     /// A datagram is lost.
     Drop(Share, FaultDirection),
-    /// A byte of what arrives is changed.
-    Corrupt(Share),
+    /// A bit of what arrives is changed.
+    Corrupt(Share, CorruptPlace),
     /// What arrives is later than it was.
     Delay {
         /// By so much at least, in nanoseconds.
@@ -101,6 +132,15 @@ pub enum FaultDirection {
     Both,
 }
 
+/// Where a bit is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CorruptPlace {
+    /// Below the check of the transport, which finds it.
+    Wire,
+    /// Above it, in payload that was found to be right: the application alone can find it.
+    Payload,
+}
+
 /// The status of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -124,6 +164,18 @@ pub struct CallFault {
 /// The calls that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
+    /// `ibv_open_device`.
+    OpenDevice,
+    /// `ibv_alloc_pd`.
+    AllocPd,
+    /// `ibv_alloc_mw`.
+    AllocMw,
+    /// `ibv_alloc_dm`.
+    AllocDm,
+    /// `ibv_create_ah` and its kin.
+    CreateAh,
+    /// `ibv_create_comp_channel`.
+    CreateCompChannel,
     /// `ibv_reg_mr` and its kin.
     RegMr,
     /// `ibv_create_cq` and its kin.
@@ -142,7 +194,13 @@ pub enum Verb {
 
 impl Verb {
     /// All of them, with their names in the text of a plan.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub const ALL: [(&'static str, Self); 13] = [
+        ("open_device", Self::OpenDevice),
+        ("alloc_pd", Self::AllocPd),
+        ("alloc_mw", Self::AllocMw),
+        ("alloc_dm", Self::AllocDm),
+        ("create_ah", Self::CreateAh),
+        ("create_comp_channel", Self::CreateCompChannel),
         ("reg_mr", Self::RegMr),
         ("create_cq", Self::CreateCq),
         ("create_qp", Self::CreateQp),
@@ -151,6 +209,25 @@ impl Verb {
         ("post_send", Self::PostSend),
         ("post_recv", Self::PostRecv),
     ];
+
+    /// Those that make an object, with the name of what they make in the text of a plan.
+    pub const MAKERS: [(&'static str, Self); 10] = [
+        ("context", Self::OpenDevice),
+        ("pd", Self::AllocPd),
+        ("mw", Self::AllocMw),
+        ("dm", Self::AllocDm),
+        ("ah", Self::CreateAh),
+        ("channel", Self::CreateCompChannel),
+        ("mr", Self::RegMr),
+        ("cq", Self::CreateCq),
+        ("qp", Self::CreateQp),
+        ("srq", Self::CreateSrq),
+    ];
+
+    /// What it makes, if it makes something.
+    pub fn makes(self) -> Option<&'static str> {
+        Self::MAKERS.iter().find(|(_, verb)| *verb == self).map(|(name, _)| *name)
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -181,64 +258,25 @@ impl FaultPlan {
     }
 }
 
-impl PlannedFault {
-    /// Whether it is for the object `number`.
-    pub fn is_for(&self, number: u32) -> bool {
-        self.only.is_none_or(|only| only == number)
+impl FaultKind {
+    /// Whether it is a change of a device and its port, at a time.
+    pub fn is_of_device(self) -> bool {
+        matches!(
+            self,
+            Self::PortDown(_)
+                | Self::GidChange
+                | Self::AddrGone(_)
+                | Self::PkeyChange(_)
+                | Self::LidChange(_)
+                | Self::DeviceFatal(_)
+        )
     }
-}
 
-/// A text that reads as the same plan.
-impl fmt::Display for FaultPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seed = self.seed.map(|seed| format!("seed={seed}"));
-        let items: Vec<String> =
-            self.faults.iter().map(PlannedFault::to_string).chain(seed).collect();
-        f.write_str(&items.join("; "))
-    }
-}
-
-impl fmt::Display for PlannedFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut settings = Vec::new();
-        let head = match (self.kind, self.when) {
-            (FaultKind::QpError(_), When::Chance(share)) => format!("qp-error={share}"),
-            (FaultKind::QpError(_), _) => "qp-error".to_owned(),
-            (FaultKind::Rnr(times), _) => {
-                settings.push(times.to_string());
-                "rnr".to_owned()
-            }
-            (FaultKind::Hang, _) => "hang".to_owned(),
-            (FaultKind::PortDown(ns), _) => format!("port-down={}", show_time_exactly(ns)),
-            (FaultKind::CqOverflow, _) => "cq-overflow".to_owned(),
-            (FaultKind::PeerGone, _) => "peer-gone".to_owned(),
-            (FaultKind::Call(call), _) => format!("fail={}", call.verb.name()),
-            (FaultKind::Drop(share, _), _) => format!("drop={share}"),
-            (FaultKind::Corrupt(share), _) => format!("corrupt={share}"),
-            (FaultKind::Delay { delay_ns, .. }, _) => {
-                format!("delay={}", show_time_exactly(delay_ns))
-            }
-        };
-        match self.when {
-            When::After(0) | When::Chance(_) => {}
-            When::After(count) => settings.push(format!("after={count}")),
-            When::AtNs(ns) => settings.push(format!("at={}", show_time_exactly(ns))),
-        }
-        match self.kind {
-            FaultKind::QpError(status) => settings.push(format!("status={}", status.name)),
-            FaultKind::Call(call) => {
-                settings.push(format!("errno={}", word::show_errno(call.errno)));
-                settings.push(format!("times={}", call.times));
-            }
-            FaultKind::Drop(_, FaultDirection::In) => settings.push("way=in".to_owned()),
-            FaultKind::Drop(_, FaultDirection::Out) => settings.push("way=out".to_owned()),
-            FaultKind::Delay { jitter_ns, .. } if jitter_ns > 0 => {
-                settings.push(format!("jitter={}", show_time_exactly(jitter_ns)));
-            }
-            _ => {}
-        }
-        settings.extend(self.only.map(|only| format!("only={only}")));
-        let colon = if settings.is_empty() { "" } else { ":" };
-        write!(f, "{head}{colon}{}", settings.join(","))
+    /// Whether it goes on from one time to another.
+    pub fn has_window(self) -> bool {
+        matches!(
+            self,
+            Self::Drop(..) | Self::Corrupt(..) | Self::Delay { .. } | Self::SlowAck { .. }
+        )
     }
 }

@@ -20,7 +20,7 @@ const ERRNOS: [(&str, i32); 8] = [
 ];
 
 /// The values of `enum ibv_wc_status` that a request can end with.
-const STATUSES: [(&str, u32); 10] = [
+pub const STATUSES: [(&str, u32); 10] = [
     ("loc-len", 1),
     ("loc-qp-op", 2),
     ("loc-prot", 4),
@@ -35,6 +35,34 @@ const STATUSES: [(&str, u32); 10] = [
 
 /// What a request whose peer is lost ends with.
 pub const RETRY_EXC: Status = Status { code: 12, name: "retry-exc" };
+
+/// The error of what has no memory.
+pub const ENOMEM: i32 = 12;
+/// Every kind of object.
+pub const ANY: &str = "any";
+
+/// A number of 16 bits, decimal or hexadecimal with `0x`.
+pub fn short(text: &str) -> Option<u16> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A number of a queue pair: 24 bits, decimal or hexadecimal with `0x`.
+pub fn qpn(text: &str) -> Option<u32> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number.filter(|number| *number < 1 << 24)
+}
+
+/// A name of a device or process, or a glob: no separator of a plan is in it.
+pub fn name(text: &str) -> Option<String> {
+    let separates = |letter: char| letter.is_whitespace() || ",;:=".contains(letter);
+    (!text.is_empty() && !text.contains(separates)).then(|| text.to_owned())
+}
 
 /// A probability in percent.
 pub fn share(text: &str) -> Option<Share> {
@@ -91,5 +119,7 @@ mod tests {
     fn other_words_are_not() {
         assert_eq!((share("101%"), time_ns("5"), time_ns("61min")), (None, None, None));
         assert_eq!((errno("enomem"), status("success")), (None, None));
+        assert_eq!((short("0x8001"), short("65536"), qpn("0x1000000")), (Some(0x8001), None, None));
+        assert_eq!((name("ib_*"), name("a b"), name("")), (Some("ib_*".into()), None, None));
     }
 }

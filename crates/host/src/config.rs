@@ -29,6 +29,7 @@ pub const VARIABLES: [&str; 30] = [
     "WEFT_STATS",
     "WEFT_OBSERVE",
     "WEFT_TALLY",
+    "WEFT_JOURNAL",
     "WEFT_KEY",
     "WEFT_INSECURE",
     "WEFT_TRANSPORT",

@@ -21,6 +21,7 @@ use crate::device_kind::DeviceId;
 use crate::diagnostics::{self, ToldState};
 use crate::driver::todo::{RECEIVE, SEND, TIME};
 use crate::driver::{Driver, LinkWatcher, Notices, Woken};
+use crate::faults::EndsWithDevice;
 use crate::host::Host;
 use crate::lease::{Doorbell, Lease};
 use crate::poll_group::PollGroup;
@@ -79,7 +80,7 @@ impl ConnSlot {
     pub fn new(host: &Arc<Host>, device: DeviceId, qp: &Arc<Qp>) -> Arc<Self> {
         let number = host.number_queue_pair();
         let told_state = Arc::new(ToldState::new(qp.state()));
-        let faults = QpFaultInjector::of(host, number);
+        let faults = QpFaultInjector::of(host, number, qp, device);
         Self::numbered(host, (device, qp), number, faults, told_state)
     }
 
@@ -204,6 +205,11 @@ impl ConnSlot {
             }
             self.drive(SEND);
         }
+    }
+
+    /// The device of its queue pair.
+    pub fn device(&self) -> DeviceId {
+        self.device
     }
 
     /// The host whose device the queue pair is one of.
@@ -564,6 +570,14 @@ impl ConnSlot {
             self.attached.store(false, Ordering::Release);
             self.with_driver(|driver| driver.abandon());
         }
+    }
+}
+
+impl EndsWithDevice for ConnSlot {
+    fn end_with_device(&self) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        self.disconnect();
+        qp.fail(None);
     }
 }
 

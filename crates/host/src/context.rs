@@ -14,7 +14,7 @@ use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
 use crate::cq::HostCq;
 use crate::device_kind::{DeviceId, DeviceKind};
-use crate::faults::PortWatch;
+use crate::faults::{DeviceWatch, Tamper};
 use crate::host::Host;
 use crate::qp::{HostQp, HostQpInit};
 use crate::srq::{HostSrq, SrqInit};
@@ -26,8 +26,8 @@ pub struct Context {
     id: DeviceId,
     device: Arc<RdmaDevice>,
     events: Arc<AsyncQueue>,
-    /// Its timers, if the port is to go down.
-    _port_watch: Option<Arc<PortWatch>>,
+    /// What is to become of the device.
+    watch: Option<Arc<DeviceWatch>>,
 }
 
 impl Context {
@@ -43,16 +43,38 @@ impl Context {
     ) -> Result<Arc<Self>, Misuse> {
         let id = id.into();
         host.start().map_err(refused)?;
+        host.refuse(Verb::OpenDevice, id)?;
         host.publish();
         if let Some(tally) = host.tally() {
             tally.note_context(id);
         }
         let (host, device) = (Arc::clone(host), Arc::clone(host.adapter(id)));
         let events = AsyncQueue::new(wake);
-        let port_watch = host
-            .faults()
-            .and_then(|faults| PortWatch::begin(faults.outages(), host.reactor(), &events));
-        Ok(Arc::new(Self { host, id, device, events, _port_watch: port_watch }))
+        let watch = watch(&host, id, &events)?;
+        if let Some(tamper) = host.faults().and_then(|faults| Tamper::of(faults, id)) {
+            device.regions().set_tamper(Box::new(move |bytes| tamper.bit(bytes)));
+        }
+        Ok(Arc::new(Self { host, id, device, events, watch }))
+    }
+
+    /// Whether its device can still be used: after a reset only a context that is opened then can.
+    ///
+    /// # Errors
+    /// `EIO`, which every command of the context fails with from then on.
+    pub fn check_device(&self) -> Result<(), Misuse> {
+        match &self.watch {
+            Some(watch) if watch.is_gone() => Err(Misuse::System(libc::EIO)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails a call that is to fail, or any once the device is gone.
+    ///
+    /// # Errors
+    /// That of the plan, or `EIO`.
+    pub fn refuse(&self, verb: Verb) -> Result<(), Misuse> {
+        self.check_device()?;
+        self.host.refuse(verb, self.id)
     }
 
     /// Which device it is.
@@ -105,19 +127,19 @@ impl Context {
         cookie: u64,
         stamped: bool,
     ) -> Result<Arc<HostCq>, Misuse> {
-        self.host.refuse(Verb::CreateCq)?;
+        self.refuse(Verb::CreateCq)?;
         let max = self.limits().max_cqe;
         if cqe == 0 || cqe > max {
             return Err(Misuse::Invalid("the completion queue exceeds the limits of the device"));
         }
         let cq = weft_verbs::Cq::new(cqe, channel, Arc::clone(&self.events), cookie);
         let clock = stamped.then_some(clock::ticks_ns as fn() -> u64);
-        Ok(HostCq::new(&self.host, cq.with_clock(clock), max))
+        Ok(HostCq::new(&self.host, self.id, cq.with_clock(clock), max))
     }
 
     /// Makes a shared receive queue.
     pub fn create_srq(&self, init: SrqInit) -> Result<Arc<HostSrq>, Misuse> {
-        self.host.refuse(Verb::CreateSrq)?;
+        self.refuse(Verb::CreateSrq)?;
         Ok(Arc::new(HostSrq::new(&self.host, init, &self.device, &self.events)?))
     }
 
@@ -141,10 +163,23 @@ impl Context {
 
     /// Makes a queue pair.
     pub fn create_qp(&self, init: HostQpInit) -> Result<Arc<HostQp>, Misuse> {
-        self.host.refuse(Verb::CreateQp)?;
+        self.refuse(Verb::CreateQp)?;
         // Of the child of a fork it may be the first call.
         self.host.start().map_err(refused)?;
         self.host.publish();
-        Ok(Arc::new(HostQp::new(&self.host, self.id, &self.device, init, &self.events)?))
+        let qp = HostQp::new(&self.host, self.id, &self.device, init, &self.events)?;
+        Ok(Arc::new(qp.watched(self.watch.as_ref())))
     }
+}
+
+/// What tells a context that is opened now what its device does, if anything is planned.
+fn watch(
+    host: &Arc<Host>,
+    id: DeviceId,
+    events: &Arc<AsyncQueue>,
+) -> Result<Option<Arc<DeviceWatch>>, Misuse> {
+    let Some(faults) = host.faults() else { return Ok(None) };
+    let counter = Arc::downgrade(host);
+    let rows = move || counter.upgrade().map_or(0, |host| host.gid_rows(id));
+    DeviceWatch::begin(faults, id, host.reactor(), Box::new(rows), events)
 }

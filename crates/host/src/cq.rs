@@ -14,6 +14,8 @@ use weft_verbs::{Cq, CqError, Misuse, Wake, Wc};
 
 use crate::ProgressMode;
 use crate::conn_slot::ConnSlot;
+use crate::device_kind::DeviceId;
+use crate::faults::CqLimit;
 use crate::host::Host;
 use crate::poll_group::PollGroup;
 
@@ -60,15 +62,20 @@ pub struct HostCq {
     /// Empty polls in a row.
     quiet: AtomicU32,
     max_cqe: u32,
-    /// Completions that the application is still given, where the queue is to overflow after them.
-    left: Option<AtomicU64>,
+    /// Completions that the application is still given, where the queue is to end after them.
+    left: Option<(AtomicU64, CqLimit)>,
 }
 
 impl HostCq {
-    pub(crate) fn new(host: &Arc<Host>, inner: weft_verbs::Cq, max_cqe: u32) -> Arc<Self> {
-        let overflow = host
+    pub(crate) fn new(
+        host: &Arc<Host>,
+        id: DeviceId,
+        inner: weft_verbs::Cq,
+        max_cqe: u32,
+    ) -> Arc<Self> {
+        let limit = host
             .faults()
-            .and_then(|faults| faults.completions_until_overflow(host.number_completion_queue()));
+            .and_then(|faults| faults.limit_of_queue(host.number_completion_queue(), id));
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             host: Arc::clone(host),
             inner: Arc::new(inner.with_warden(Box::new(Warden(Arc::clone(host), this.clone())))),
@@ -77,7 +84,7 @@ impl HostCq {
             turn: AtomicUsize::new(0),
             quiet: AtomicU32::new(0),
             max_cqe,
-            left: overflow.map(AtomicU64::new),
+            left: limit.map(|limit| (AtomicU64::new(limit.completions), limit)),
         })
     }
 
@@ -168,7 +175,7 @@ impl HostCq {
 
     /// The same as far as the queue is not to overflow.
     fn poll_limited(&self, out: &mut [Wc]) -> Result<usize, CqError> {
-        let Some(left) = &self.left else { return self.take(out) };
+        let Some((left, limit)) = &self.left else { return self.take(out) };
         let room = out.len().min(left.load(Ordering::Acquire) as usize);
         if room > 0 || out.is_empty() {
             let count = self.take(&mut out[..room])?;
@@ -178,7 +185,14 @@ impl HostCq {
         // Whoever polls makes progress, and there is an overflow once there is one too many.
         self.look();
         if self.inner.has_entries() {
-            self.inner.overflow();
+            if limit.is_overrun {
+                self.inner.overrun();
+            } else {
+                self.inner.overflow();
+            }
+            if let Some(faults) = self.host.faults() {
+                faults.note(limit.place);
+            }
             self.break_down();
         }
         self.inner.poll(out)

@@ -38,7 +38,7 @@ use crate::device_kind::DeviceId;
 use crate::devices::Devices;
 use crate::diagnostics::OpenAtExit;
 use crate::events::Events;
-use crate::faults::Faults;
+use crate::faults::{DeviceState, Faults};
 use crate::iwarp_ports::IwarpPorts;
 use crate::known_paths::KnownPaths;
 use crate::publish::{PastWork, Publisher};
@@ -151,7 +151,8 @@ pub struct Host {
     settings: Settings,
     devices: Devices,
     secrecy: Late<Secrecy>,
-    faults: Option<Faults>,
+    faults: Option<Arc<Faults>>,
+    gid_rows: OnceLock<fn(DeviceId) -> usize>,
     known_paths: Option<KnownPaths>,
     tally: LazyLock<Option<Tally>>,
     at_thread_start: Option<fn()>,
@@ -188,9 +189,10 @@ impl Host {
         } = setup;
         Arc::new(Self {
             settings,
+            faults: faults.map(|plan| Arc::new(Faults::new(plan, &devices))),
             devices,
             secrecy: LazyLock::new(secrecy),
-            faults: faults.map(Faults::new),
+            gid_rows: OnceLock::new(),
             known_paths,
             tally: LazyLock::new(Tally::from_environment),
             at_thread_start,
@@ -333,13 +335,24 @@ impl Host {
         self.known_paths.as_ref()
     }
 
-    /// Whether its port is down on purpose.
-    pub fn is_port_down(&self) -> bool {
-        self.faults().is_some_and(Faults::is_port_down)
+    /// What a device and its port are like, where faults change them.
+    pub fn device_state(&self, id: DeviceId) -> DeviceState {
+        self.faults().map_or_else(DeviceState::default, |faults| faults.state(id))
+    }
+
+    /// Has `count` say how many rows of the GID table of a device stand for addresses, for the
+    /// events about them; without it there is one.
+    pub fn count_gids_by(&self, count: fn(DeviceId) -> usize) {
+        self.gid_rows.get_or_init(|| count);
+    }
+
+    /// How many rows of the GID table of a device stand for addresses.
+    pub(crate) fn gid_rows(&self, id: DeviceId) -> usize {
+        self.gid_rows.get().map_or(1, |count| count(id))
     }
 
     /// What is to go wrong.
-    pub(crate) fn faults(&self) -> Option<&Faults> {
+    pub(crate) fn faults(&self) -> Option<&Arc<Faults>> {
         self.faults.as_ref()
     }
 
@@ -354,9 +367,12 @@ impl Host {
         self.local().time_waits.answer(port, route, datagram);
     }
 
-    /// Fails a call that is to fail.
-    pub(crate) fn refuse(&self, verb: Verb) -> Result<(), Misuse> {
-        self.faults().map_or(Ok(()), |faults| faults.refuse(verb))
+    /// Fails a call for a device that is to fail.
+    ///
+    /// # Errors
+    /// That of the plan.
+    pub fn refuse(&self, verb: Verb, id: DeviceId) -> Result<(), Misuse> {
+        self.faults().map_or(Ok(()), |faults| faults.refuse(verb, id))
     }
 
     /// A device of this host.

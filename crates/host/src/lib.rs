@@ -74,6 +74,7 @@ pub use device_kind::{DEVICES_MAX, DeviceId, DeviceKind};
 pub use devices::Devices;
 pub use driver::LinkWatcher;
 pub use event_wait::{EventCounter, EventWaiter};
+pub use faults::{DeviceState, JOURNAL_VARIABLE};
 pub use host::{Host, HostSetup};
 pub use known_paths::KnownPaths;
 pub use process::HostHome;

@@ -5,7 +5,7 @@ mod modify;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weft_fault::Verb;
@@ -26,6 +26,7 @@ use crate::conn_slot::ConnSlot;
 use crate::cq::HostCq;
 use crate::device_kind::{DeviceId, DeviceKind};
 use crate::driver::{Driver, LinkWatcher};
+use crate::faults::DeviceWatch;
 use crate::host::Host;
 use crate::iwarp_connect::IwarpConnect;
 use crate::iwarp_ports::Number;
@@ -77,6 +78,8 @@ pub struct HostQp {
     port: Option<Arc<UdpPort>>,
     /// The same for an RNIC's.
     number: Option<Number>,
+    /// What is to become of its device.
+    watch: Option<Arc<DeviceWatch>>,
     /// Its path to the peer that the application named.
     iwarp: Mutex<Option<Arc<IwarpConnect>>>,
     /// The groups whose datagrams come to it, and its places for them.
@@ -136,9 +139,37 @@ impl HostQp {
             xrcd: init.xrcd,
             port,
             number,
+            watch: None,
             iwarp,
             groups,
         })
+    }
+
+    /// The same, which ends when its device does.
+    pub(crate) fn watched(mut self, watch: Option<&Arc<DeviceWatch>>) -> Self {
+        if let Some(watch) = watch {
+            let slot: Weak<ConnSlot> = Arc::downgrade(&self.slot);
+            watch.enlist(slot);
+        }
+        self.watch = watch.cloned();
+        self
+    }
+
+    /// Fails a call that is to fail, or any command once the device is gone.
+    fn refuse(&self, verb: Verb) -> Result<(), Misuse> {
+        let posts = matches!(verb, Verb::PostSend | Verb::PostRecv);
+        if !posts && self.watch.as_ref().is_some_and(|watch| watch.is_gone()) {
+            return Err(Misuse::System(libc::EIO));
+        }
+        self.host().refuse(verb, self.slot.device())
+    }
+
+    /// Fails a call that posts, and counts it.
+    fn refuse_post(&self, verb: Verb) -> Result<(), Misuse> {
+        let Some(faults) = self.host().faults() else { return Ok(()) };
+        self.refuse(verb)?;
+        faults.regions.note_post(faults);
+        Ok(())
     }
 
     /// The host whose device it is one of.
@@ -193,7 +224,7 @@ impl HostQp {
         post: impl FnOnce() -> Result<(), Misuse>,
     ) -> Result<(), Misuse> {
         self.check_owner()?;
-        self.host().refuse(Verb::PostSend)?;
+        self.refuse_post(Verb::PostSend)?;
         self.host().events().note_send(self.num(), wr);
         match self.slot.faults() {
             None => post(),
@@ -230,7 +261,7 @@ impl HostQp {
     /// Queues a receive.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
         self.check_owner()?;
-        self.host().refuse(Verb::PostRecv)?;
+        self.refuse_post(Verb::PostRecv)?;
         self.host().events().note_recv(self.num(), wr);
         self.inner.post_recv(wr)
     }

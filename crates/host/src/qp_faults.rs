@@ -14,9 +14,9 @@ use weft_fault::{Dice, FaultKind, PlannedFault, Status, When};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{AsyncKind, Misuse, Qp, QpState, SendOp, WcStatus};
 
-use crate::device_kind::DeviceKind;
+use crate::device_kind::{DeviceId, DeviceKind};
 use crate::driver::{Driver, todo};
-use crate::faults::Faults;
+use crate::faults::{DrawnFault, Faults, LateCompletions};
 use crate::host::Host;
 
 /// How long a request waits for a receiver that is not ready.
@@ -32,6 +32,7 @@ pub(crate) struct QpFaultInjector {
 
 struct InjectorState {
     faults: Vec<Planned>,
+    late: Option<LateCompletions>,
     /// The fault whose request is held back.
     holding: Option<usize>,
     /// How often the request found no receive, and until when it waits.
@@ -40,6 +41,7 @@ struct InjectorState {
 }
 
 struct Planned {
+    place: usize,
     kind: FaultKind,
     when: When,
     dice: Dice,
@@ -48,16 +50,27 @@ struct Planned {
     /// It has happened, and a timer for it is set.
     spent: bool,
     timed: bool,
+    /// The run's journal has it.
+    noted: bool,
 }
 
 impl Planned {
-    fn new((fault, dice): (&PlannedFault, Dice)) -> Option<Self> {
+    fn new((place, fault, dice): DrawnFault<'_>) -> Option<Self> {
         let PlannedFault { kind, when, .. } = *fault;
         let own = matches!(
             kind,
             FaultKind::QpError(_) | FaultKind::Rnr(_) | FaultKind::Hang | FaultKind::PeerGone
         );
-        own.then_some(Self { kind, when, dice, posted: 0, spent: false, timed: false })
+        own.then_some(Self {
+            place,
+            kind,
+            when,
+            dice,
+            posted: 0,
+            spent: false,
+            timed: false,
+            noted: false,
+        })
     }
 
     /// Whether the request that is posted next is the one; not asked twice about one request.
@@ -99,11 +112,20 @@ fn needs_receive(op: &SendOp) -> bool {
 }
 
 impl QpFaultInjector {
-    /// The faults of the queue pair `number` of `host`, if it has some.
-    pub fn of(host: &Arc<Host>, number: u32) -> Option<Self> {
-        let faults: Vec<_> = host.faults()?.of(number).filter_map(Planned::new).collect();
-        let planned = !faults.is_empty();
-        let state = InjectorState { faults, holding: None, refusals: 0, waits_until: None };
+    /// The faults of `qp`, the queue pair `number` of `host` on a device of this kind, if it has
+    /// some.
+    pub fn of(host: &Arc<Host>, number: u32, qp: &Qp, id: DeviceId) -> Option<Self> {
+        let faults = host.faults()?;
+        let late = LateCompletions::of(faults.of(number, Some(qp.num()), id));
+        let own = faults.of(number, Some(qp.num()), id);
+        let faults: Vec<_> = own.filter_map(Planned::new).collect();
+        let planned = !faults.is_empty() || late.is_some();
+        if late.is_some() {
+            let mut sq = qp.sq();
+            let tail = sq.tail();
+            sq.complete_up_to(tail);
+        }
+        let state = InjectorState { faults, late, holding: None, refusals: 0, waits_until: None };
         planned.then(|| Self { host: Arc::clone(host), state: Mutex::new(state) })
     }
 
@@ -150,6 +172,7 @@ impl QpFaultInjector {
             let (due, later) = fault.is_due(&qp, faults, now);
             if due {
                 fault.spent = true;
+                faults.note(fault.place);
                 match fault.kind {
                     FaultKind::QpError(status) => fail(&qp, driver, status_of(status)),
                     _ => driver.lose_peer(),
@@ -161,8 +184,14 @@ impl QpFaultInjector {
             }
         }
         let held = if qp.sq().is_held_up() { state.holding } else { None };
-        let waits = held.and_then(|place| state.act_on_held(place, &qp, driver, now));
-        again.into_iter().chain(waits).min()
+        let waits = held.and_then(|place| {
+            if state.refusals == 0 && !std::mem::replace(&mut state.faults[place].noted, true) {
+                faults.note(state.faults[place].place);
+            }
+            state.act_on_held(place, &qp, driver, now)
+        });
+        let late = state.late.as_mut().and_then(|late| late.act(&qp, faults, now));
+        again.into_iter().chain(waits).chain(late).min()
     }
 }
 
@@ -247,9 +276,12 @@ mod tests {
     use super::*;
     use weft_fault::FaultPlan;
 
+    use crate::faults::tests::plan_of;
+
     fn planned(plan: &str) -> Planned {
-        let faults = Faults::new(FaultPlan::parse(plan).unwrap());
-        let planned = faults.of(1).filter_map(Planned::new).next();
+        let faults = plan_of(plan);
+        let planned =
+            faults.of(1, Some(9), DeviceKind::Roce.into()).filter_map(Planned::new).next();
         planned.expect("a fault of a queue pair")
     }
 

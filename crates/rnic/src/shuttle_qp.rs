@@ -431,7 +431,7 @@ impl ShuttleQp {
         mut write: impl FnMut(&Batch<'_>) -> Written,
     ) -> Sending {
         let mut now_ns = clock_ns();
-        self.retry_timers.note_work(now_ns, !self.qp.sq().is_idle());
+        self.retry_timers.note_work(now_ns, self.qp.sq().awaits_peer());
         let mut outcome = Sending::More;
         for round in 0..ROUNDS_MAX {
             if round > 0 {

@@ -56,6 +56,8 @@ struct Ring {
     /// The last poll emptied the queue, and no event was fired since.
     drained: bool,
     overflowed: bool,
+    /// Polling does not say that it overflowed.
+    silent: bool,
     /// Queue pairs whose completions are dropped: they are being destroyed.
     muted: Vec<u32>,
     /// Timestamp of the last polled completion, in nanoseconds.
@@ -95,6 +97,7 @@ impl Cq {
             armed: Armed::No,
             drained: false,
             overflowed: false,
+            silent: false,
             muted: Vec::new(),
             stamp_ns: 0,
         };
@@ -126,7 +129,7 @@ impl Cq {
     pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
         let mut ring = self.ring();
         let count = ring.entries.len().min(out.len());
-        if count == 0 && ring.overflowed {
+        if count == 0 && ring.overflowed && !ring.silent {
             return Err(CqError);
         }
         let mut stamp_ns = ring.stamp_ns;
@@ -229,6 +232,14 @@ impl Cq {
     pub fn overflow(&self) {
         let mut ring = self.ring();
         ring.entries.clear();
+        self.lose(ring);
+    }
+
+    /// The same, as an adapter does it: polling finds nothing more, and does not fail.
+    pub fn overrun(&self) {
+        let mut ring = self.ring();
+        ring.entries.clear();
+        ring.silent = true;
         self.lose(ring);
     }
 

@@ -23,16 +23,24 @@ pub enum AsyncKind {
     CommEst = 4,
     /// A draining send queue is empty.
     SqDrained = 5,
+    /// The device is reset: what was made with it is of no use any more.
+    DeviceFatal = 8,
     /// The port is up again.
     PortActive = 9,
     /// The port is down.
     PortErr = 10,
+    /// The local identifier of the port changed.
+    LidChange = 11,
+    /// The table of partition keys changed.
+    PkeyChange = 12,
     /// A shared receive queue failed.
     SrqErr = 14,
     /// A shared receive queue fell below its limit.
     SrqLimitReached = 15,
     /// A queue pair in error has taken its last entry from a shared receive queue.
     QpLastWqeReached = 16,
+    /// The table of GIDs changed.
+    GidChange = 18,
 }
 
 /// An event and the object it is about.

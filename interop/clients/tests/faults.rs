@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use weft_testkit::{Ended, IWARP, Lab, Program, free_port};
+use weft_testkit::{Ended, IWARP, Lab, Program, SHUTTLE, free_port};
 
 /// Runs both ends; the client under `plan`.
 fn ends(server: &Program, client: &Program, plan: &str, port: u16) -> (Ended, Ended) {
@@ -160,7 +160,110 @@ fn a_peer_that_is_gone_ends_a_program() {
 }
 
 #[test]
+fn a_request_that_hangs_keeps_its_program() {
+    let Some(lab) = Lab::with(&["ib_write_bw"]) else { return };
+    let port = free_port();
+    let server = lab.program("ib_write_bw").args(&format!("-d weft0 -F -n 500 -p {port}"));
+    let client = server.clone().args("127.0.0.1").option("--fault").option("hang:after=50");
+    let server = server.start().listening(port);
+    // As long as the transport waits for a peer that is silent, and longer.
+    assert!(!client.start().ends_within(Duration::from_secs(4)));
+    drop(server);
+}
+
+#[test]
 fn an_outage_of_the_port_is_survived() {
     succeeded(pingpong("port-down=300ms"));
     succeeded(rping("port-down=300ms"));
+}
+
+/// `ibv_asyncwatch` of weft0 under `plan`, until it has said `words`.
+fn watched(plan: &str, words: &[&str]) {
+    let Some(lab) = Lab::with(&["ibv_asyncwatch", "stdbuf"]) else { return };
+    let watch = lab.program("stdbuf").args("-oL ibv_asyncwatch -d weft0");
+    let mut watch = watch.option("--fault").option(plan).start();
+    for words in words {
+        watch = watch.printed(words);
+    }
+}
+
+#[test]
+fn changes_of_the_device_and_its_port_are_events() {
+    watched("pkey-change=0x8001; lid-change=7", &["_PKEY_CHANGE", "_LID_CHANGE"]);
+    watched("gid-change", &["_GID_CHANGE"]);
+    watched("addr-gone=100ms", &["_GID_CHANGE"]);
+    watched("port-down=100ms", &["_PORT_ERR", "_PORT_ACTIVE"]);
+    watched("device-fatal=100ms", &["_DEVICE_FATAL"]);
+}
+
+#[test]
+fn a_device_that_is_reset_ends_a_program_by_itself() {
+    failed(perftest("ib_write_bw", "-d weft0 -D 20", "device-fatal=100ms:at=1s"), "");
+    failed(pingpong("device-fatal=100ms"), "");
+    cut_short(rping("device-fatal=100ms"), 0..=49);
+}
+
+#[test]
+fn a_gid_that_has_moved_is_not_where_it_was() {
+    let first = "-d weft0 -x 0 -n 100";
+    failed(perftest("ib_write_bw", first, "gid-change"), "");
+    failed(perftest("ib_write_bw", first, "addr-gone=3600s"), "");
+    succeeded(perftest("ib_write_bw", first, "gid-change:at=3600s"));
+}
+
+#[test]
+fn objects_that_cannot_be_made_are_missed() {
+    failed(pingpong("alloc-fail=pd"), "Couldn't allocate PD");
+    failed(pingpong("alloc-fail=cq"), "Couldn't create CQ");
+    failed(pingpong("alloc-fail=mr"), "Couldn't register MR");
+    failed(pingpong("alloc-fail=qp"), "Couldn't create QP");
+    succeeded(pingpong("alloc-fail=qp:nth=2"));
+}
+
+#[test]
+fn a_region_that_is_invalid_fails_its_owner() {
+    let plan = "mr-invalid:after=50";
+    // Those behind it are flushed, and so are those before it that were not out yet.
+    failed(perftest("ib_write_bw", "-d weft0 -n 2000", plan), "Failed status");
+}
+
+#[test]
+fn late_acknowledgements_make_nothing_wrong() {
+    succeeded(pingpong("slow-ack=2ms"));
+    succeeded(perftest("ib_write_bw", "-d weft0 -n 200 -q 2", "slow-ack=5ms:only=1"));
+}
+
+#[test]
+fn what_no_crc_sees_a_program_that_checks_does() {
+    let lab = Lab::with(&["rping"]);
+    for transport in [IWARP, SHUTTLE] {
+        let Some(lab) = &lab else { return };
+        let port = free_port();
+        let rping = |role: &str| {
+            let line = format!("{role} -a 127.0.0.1 -p {port} -V -C 50");
+            lab.program("rping").args(&line).env("WEFT_TRANSPORT", transport)
+        };
+        let (_, client) = ends(&rping("-s"), &rping("-c"), "corrupt=100%:crc=good", port);
+        let said = format!("{}{}", client.stdout, client.stderr);
+        assert!(said.contains("data mismatch"), "{client}");
+    }
+}
+
+#[test]
+fn a_program_that_sees_no_more_completions_waits_on() {
+    let Some(lab) = Lab::with(&["ibv_rc_pingpong"]) else { return };
+    let port = free_port();
+    let server = lab.program("ibv_rc_pingpong").args(&format!("-d weft0 -g 0 -n 300 -p {port}"));
+    let client = server.clone().args("127.0.0.1").option("--fault").option("cq-overrun:after=50");
+    let server = server.start().listening(port);
+    // Whole, it takes some milliseconds.
+    assert!(!client.start().ends_within(Duration::from_secs(1)));
+    drop(server);
+}
+
+#[test]
+fn one_of_many_programs_is_chosen_by_its_name() {
+    failed(pingpong("alloc-fail=qp:process=ibv_rc_*"), "Couldn't create QP");
+    succeeded(pingpong("alloc-fail=qp:process=ib_*"));
+    succeeded(pingpong("qp-error:dev=weft_iw0"));
 }

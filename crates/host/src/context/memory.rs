@@ -35,7 +35,7 @@ impl Context {
         iova: u64,
         access: Access,
     ) -> Result<u32, Misuse> {
-        self.host.refuse(Verb::RegMr)?;
+        self.refuse(Verb::RegMr)?;
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
         let backing = if access.contains(Access::ON_DEMAND) {
             Backing::OnDemand(is_mapped)
@@ -44,7 +44,12 @@ impl Context {
             Backing::Mapped
         };
         let pd = Arc::clone(pd);
-        self.device.register(&RegionSpec { pd, addr, len: length, iova, access, backing })
+        let spec = RegionSpec { pd, addr, len: length, iova, access, backing };
+        let key = self.device.register(&spec)?;
+        if let Some(faults) = self.host.faults() {
+            faults.plan_region((self.host.reactor(), &self.device), self.personality, key);
+        }
+        Ok(key)
     }
 
     /// Ends a region. When this returns nothing reads or writes it, and nothing ever will.
@@ -61,6 +66,7 @@ impl Context {
         range: Option<(u64, u64, u64)>,
         access: Option<Access>,
     ) -> Result<(), Misuse> {
+        self.check_device()?;
         if let Some((addr, length, _)) = range {
             check_mapped(addr, length, access.unwrap_or(Access::empty()))?;
         }
@@ -72,6 +78,7 @@ impl Context {
     /// # Errors
     /// If the device has no such amount, or it is taken.
     pub fn alloc_dm(&self, octets: u64) -> Result<Arc<DeviceMemory>, Misuse> {
+        self.refuse(Verb::AllocDm)?;
         self.device.alloc_dm(octets)
     }
 
@@ -90,6 +97,7 @@ impl Context {
         length: u64,
         access: Access,
     ) -> Result<u32, Misuse> {
+        self.refuse(Verb::RegMr)?;
         if !access.contains(Access::ZERO_BASED) || access.contains(Access::ON_DEMAND) {
             return Err(Misuse::Invalid("regions of device memory begin at zero"));
         }
@@ -101,6 +109,7 @@ impl Context {
 
     /// Registers nothing under a local key: it reads as zeroes, and what is written is lost.
     pub fn alloc_null_mr(&self, pd: &Arc<Pd>) -> Result<u32, Misuse> {
+        self.refuse(Verb::RegMr)?;
         self.device.register(&RegionSpec {
             pd: Arc::clone(pd),
             addr: 0,

@@ -21,6 +21,7 @@ use super::watcher::Notices;
 use crate::device_kind::DeviceId;
 use crate::diagnostics;
 use crate::events::MetricsClock;
+use crate::faults::LinkFaults;
 use crate::host::Host;
 use crate::tally::DeviceWork;
 use crate::tap::tap_of;
@@ -208,6 +209,11 @@ impl Core {
             looked: clock::now(),
             stopped: None,
         }
+    }
+
+    /// What is planned between the queue pair `number` of the process and its socket.
+    pub fn link_faults<T>(&self, number: u32) -> Option<Box<LinkFaults<T>>> {
+        LinkFaults::of(self.host.faults().map(Arc::as_ref), number, self.qp.num(), self.device)
     }
 
     /// What has come of the connection to `peer` lately, which is told to who watches.

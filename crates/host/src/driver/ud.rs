@@ -185,7 +185,7 @@ impl Transport for UdSocket {
     }
 
     fn inject_faults(&mut self, core: &Core, number: u32) {
-        self.wire = LinkFaults::of(core.host.faults(), number);
+        self.wire = core.link_faults(number);
     }
 
     fn receive(&mut self, core: &mut Core, step: &Step) -> bool {

@@ -1,40 +1,74 @@
 //! Faults on purpose, as `WEFT_FAULT` asks for them (docs/faults.md).
 //!
 //! Each has one place. At the verbs: a [`crate::qp_faults::QpFaultInjector`] holds back the request
-//! of a queue pair that is to fail and fails it in its turn, `refuse` fails calls,
-//! `completions_until_overflow` ends a completion queue; a [`PortWatch`] tells of the port. Below
-//! them: a [`LinkFaults`] between a connection and its socket loses, changes and delays what
-//! arrives.
+//! of a queue pair that is to fail and fails it in its turn, [`Faults::refuse`] fails calls, a
+//! [`CqLimit`] ends a completion queue, a [`RegionFaults`] invalidates regions; a [`DeviceWatch`]
+//! tells of the device and its port. Below them: a [`LinkFaults`] between a connection and its
+//! socket loses, changes and delays what arrives.
 //!
 //! Invariant: without a plan there is no injector and no wire, and what looks for them is a test of
 //! an `Option` that is `None`.
 
+mod calls;
+mod device;
+mod identity;
+mod journal;
+mod late;
 mod line;
-mod port;
+mod regions;
 mod wire;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) use port::{Outages, PortWatch};
-use weft_fault::{CallFault, Dice, FaultKind, FaultPlan, PlannedFault, Verb, When};
+use calls::CallCounter;
+pub use device::DeviceState;
+use device::PlannedChange;
+pub(crate) use device::{DeviceChanges, DeviceWatch, EndsWithDevice, Outages};
+use identity::ProcessIdentity;
+use journal::FaultJournal;
+pub use journal::VARIABLE as JOURNAL_VARIABLE;
+pub(crate) use late::LateCompletions;
+pub(crate) use regions::{RegionFaults, Tamper};
+use weft_fault::{Dice, FaultKind, FaultPlan, FaultSubject, PlannedFault, Verb, When};
 use weft_os::clock;
 use weft_verbs::Misuse;
 pub(crate) use wire::LinkFaults;
 
+use crate::device_kind::DeviceId;
+use crate::devices::Devices;
+
 /// The variable with the plan.
 const VARIABLE: &str = "WEFT_FAULT";
+
+/// A fault for an object: its place in the plan, what it is, and its chance.
+pub(crate) type DrawnFault<'a> = (usize, &'a PlannedFault, Dice);
 
 /// The plan of a host, and how far its calls have come.
 pub(crate) struct Faults {
     plan: FaultPlan,
     seed: u64,
-    calls: Vec<(CallFault, u64, AtomicU64)>,
+    devices: Devices,
+    /// Which of the faults are for this process.
+    own: Vec<bool>,
+    calls: Vec<CallCounter>,
+    pub(crate) regions: RegionFaults,
     /// When it was first asked what time it is.
     start: OnceLock<Instant>,
     /// When a device was opened first.
     opened: OnceLock<Instant>,
+    journal: Option<FaultJournal>,
+}
+
+/// After how many completions a queue ends, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CqLimit {
+    /// The place of the fault in the plan.
+    pub place: usize,
+    /// Completions that the application is given.
+    pub completions: u64,
+    /// What it holds then can still be polled, and polling does not fail.
+    pub is_overrun: bool,
 }
 
 impl Faults {
@@ -43,83 +77,159 @@ impl Faults {
         FaultPlan::parse(&std::env::var(VARIABLE).ok()?).ok()
     }
 
-    pub(crate) fn new(plan: FaultPlan) -> Self {
-        let call = |fault: &PlannedFault| match (fault.kind, fault.when) {
-            (FaultKind::Call(call), When::After(count)) => Some((call, count, AtomicU64::new(0))),
-            _ => None,
+    /// The plan for a host with these devices, as far as it is for this process.
+    pub(crate) fn new(plan: FaultPlan, devices: &Devices) -> Self {
+        let identity = ProcessIdentity::own();
+        let admits = |fault: &PlannedFault| {
+            let names = identity.names();
+            names.iter().any(|name| fault.on.admits_process(name, identity.rank))
         };
-        let calls = plan.faults.iter().filter_map(call).collect();
+        let own: Vec<bool> = plan.faults.iter().map(admits).collect();
+        let planned = || plan.faults.iter().enumerate().filter(|(place, _)| own[*place]);
         Self {
             seed: plan.seed.unwrap_or(0),
-            calls,
-            plan,
+            devices: devices.clone(),
+            calls: planned().filter_map(|(place, fault)| CallCounter::of(place, fault)).collect(),
+            regions: RegionFaults::default(),
             start: OnceLock::new(),
             opened: OnceLock::new(),
+            journal: FaultJournal::from_environment(&identity, plan.faults.len()),
+            own,
+            plan,
         }
     }
 
-    /// Fails a call that is to fail.
-    pub(crate) fn refuse(&self, verb: Verb) -> Result<(), Misuse> {
-        for (call, after, made) in self.calls.iter().filter(|(call, _, _)| call.verb == verb) {
-            let made = made.fetch_add(1, Ordering::Relaxed);
-            if (*after..after.saturating_add(call.times)).contains(&made) {
-                return Err(Misuse::System(call.errno));
+    fn name(&self, id: DeviceId) -> &str {
+        self.devices.name(id)
+    }
+
+    fn planned(&self) -> impl Iterator<Item = (usize, &PlannedFault)> {
+        self.plan.faults.iter().enumerate().filter(|(place, _)| self.own[*place])
+    }
+
+    /// The fault at `place` of the plan.
+    fn planned_at(&self, place: usize) -> &PlannedFault {
+        &self.plan.faults[place]
+    }
+
+    /// The fault at `place` of the plan happens.
+    pub(crate) fn note(&self, place: usize) {
+        if let Some(journal) = &self.journal {
+            journal.fault(place);
+        }
+    }
+
+    /// The same, of one that happens once in a process.
+    fn note_once(&self, place: usize) {
+        if let Some(journal) = &self.journal {
+            journal.fault_once(place);
+        }
+    }
+
+    /// Fails a call of a device of this kind, if it is to fail.
+    pub(crate) fn refuse(&self, verb: Verb, id: DeviceId) -> Result<(), Misuse> {
+        for call in &self.calls {
+            if self.plan.faults[call.place].on.admits_device(self.name(id))
+                && let Some(errno) = call.count(verb)
+            {
+                self.note(call.place);
+                return Err(Misuse::System(errno));
             }
         }
         Ok(())
     }
 
-    /// How many completions the application is to see of the completion queue `number`; without
-    /// end if nothing is said.
-    pub(crate) fn completions_until_overflow(&self, number: u32) -> Option<u64> {
-        let overflow = |(fault, _): (&PlannedFault, Dice)| match (fault.kind, fault.when) {
-            (FaultKind::CqOverflow, When::After(count)) => Some(count),
-            _ => None,
+    /// After how many completions the queue `number` of a device of this kind ends, if it does.
+    pub(crate) fn limit_of_queue(&self, number: u32, id: DeviceId) -> Option<CqLimit> {
+        let limit = |(place, fault, _): DrawnFault<'_>| {
+            let When::After(completions) = fault.when else { return None };
+            let is_overrun = match fault.kind {
+                FaultKind::CqOverflow => false,
+                FaultKind::CqOverrun => true,
+                _ => return None,
+            };
+            Some(CqLimit { place, completions, is_overrun })
         };
-        self.of(number).filter_map(overflow).min()
+        self.of(number, None, id).filter_map(limit).min_by_key(|limit| limit.completions)
     }
 
     /// When it is so long after the first connection, at the earliest of which this was called.
     pub(crate) fn at(&self, ns: u64) -> Instant {
-        *self.start.get_or_init(clock::now) + Duration::from_nanos(ns)
-    }
-
-    /// When the port is down, counted from when this was called first: by who opens a device.
-    pub(crate) fn outages(&self) -> Outages {
-        let opened = *self.opened.get_or_init(clock::now);
-        let outage = |fault: &PlannedFault| match (fault.kind, fault.when) {
-            (FaultKind::PortDown(for_ns), When::AtNs(at_ns)) => {
-                let from = opened + Duration::from_nanos(at_ns);
-                Some((from, from + Duration::from_nanos(for_ns)))
+        let begin = || {
+            if let Some(journal) = &self.journal {
+                journal.start();
             }
-            _ => None,
+            clock::now()
         };
-        Outages(self.plan.faults.iter().filter_map(outage).collect())
+        *self.start.get_or_init(begin) + Duration::from_nanos(ns)
     }
 
-    /// Whether the port is down.
-    pub(crate) fn is_port_down(&self) -> bool {
-        self.opened.get().is_some() && self.outages().left(clock::now()).is_some()
+    /// What is planned for a device, counted from when this was called first: by who opens one.
+    pub(crate) fn changes(&self, id: DeviceId) -> DeviceChanges {
+        let opened = *self.opened.get_or_init(clock::now);
+        let change = |(place, fault): (usize, &PlannedFault)| {
+            let When::AtNs(at_ns) = fault.when else { return None };
+            let from = opened + Duration::from_nanos(at_ns);
+            let own = fault.kind.is_of_device() && fault.on.admits_device(self.name(id));
+            own.then_some(PlannedChange { place, kind: fault.kind, from })
+        };
+        DeviceChanges(self.planned().filter_map(change).collect())
     }
 
-    /// The faults for the object `number` of its kind, each with its dice.
-    pub(crate) fn of(&self, number: u32) -> impl Iterator<Item = (&PlannedFault, Dice)> {
-        let faults = self.plan.faults.iter().enumerate();
-        let own = faults.filter(move |(_, fault)| fault.is_for(number));
-        own.map(move |(place, fault)| (fault, Dice::new(self.seed, place, number)))
+    /// What a device is like now.
+    pub(crate) fn state(&self, id: DeviceId) -> DeviceState {
+        if self.opened.get().is_none() {
+            return DeviceState::default();
+        }
+        self.changes(id).state(clock::now())
+    }
+
+    /// The faults for the object `number` of its kind, a queue pair with the number `qpn` if that
+    /// is said, each with its dice.
+    pub(crate) fn of(
+        &self,
+        number: u32,
+        qpn: Option<u32>,
+        id: DeviceId,
+    ) -> impl Iterator<Item = DrawnFault<'_>> {
+        let device = self.name(id);
+        let subject = FaultSubject { number, qpn, device };
+        let own = self.planned().filter(move |(_, fault)| fault.on.admits(&subject));
+        own.map(move |(place, fault)| (place, fault, Dice::new(self.seed, place, number)))
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::device_kind::DeviceKind;
+
+    /// The faults of a host with the usual devices.
+    pub(crate) fn plan_of(text: &str) -> Faults {
+        Faults::new(FaultPlan::parse(text).unwrap(), &Devices::read(|_| None))
+    }
+
+    #[test]
+    fn one_of_many_is_chosen_by_device_number_or_process() {
+        let faults = plan_of("hang:dev=weft0; hang:qpn=9; hang:process=nobody*; hang:rank=7777");
+        let of = |qpn, kind| {
+            faults
+                .of(1, Some(qpn), DeviceId::from(kind))
+                .map(|(place, _, _)| place)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(9, DeviceKind::Roce), [0, 1]);
+        assert_eq!(of(8, DeviceKind::Roce), [0]);
+        assert_eq!(of(9, DeviceKind::Iwarp), [1]);
+    }
 
     #[test]
     fn objects_have_their_own_faults_and_dice() {
-        let faults = Faults::new(FaultPlan::parse("drop=50%; rnr:1,only=2; seed=7").unwrap());
-        assert_eq!((faults.of(1).count(), faults.of(2).count()), (1, 2));
+        let faults = plan_of("drop=50%; rnr:1,only=2; seed=7");
+        let of = |number| faults.of(number, None, DeviceKind::Roce.into());
+        assert_eq!((of(1).count(), of(2).count()), (1, 2));
         let falls = |number| {
-            let (fault, mut dice) = faults.of(number).next().unwrap();
+            let (_, fault, mut dice) = of(number).next().unwrap();
             let FaultKind::Drop(share, _) = fault.kind else { panic!("{fault:?}") };
             (0..100).map(|_| dice.falls(share)).collect::<Vec<_>>()
         };

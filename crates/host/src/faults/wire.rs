@@ -2,17 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use weft_fault::{Dice, FaultDirection, FaultKind, Share};
+use weft_fault::{CorruptPlace, Dice, FaultDirection, FaultKind, PlannedFault, Share, When};
 use weft_os::clock;
 
 use super::line::DelayQueue;
 use super::{Faults, Outages};
+use crate::device_kind::DeviceId;
 
 /// What a queue pair's wire does to what passes.
 pub(crate) struct LinkFaults<T> {
-    losses: Vec<(Share, FaultDirection, Dice)>,
-    changes: Vec<(Share, Dice)>,
-    delays: Vec<(u64, u64, Dice)>,
+    losses: Vec<(Share, FaultDirection, Window, Dice)>,
+    changes: Vec<(Share, Window, Dice)>,
+    delays: Vec<(u64, u64, Window, Dice)>,
     /// Nothing passes meanwhile.
     outages: Outages,
     /// Nothing passes any more.
@@ -23,29 +24,57 @@ pub(crate) struct LinkFaults<T> {
     pub closed: bool,
 }
 
-impl<T> LinkFaults<T> {
-    /// The wire of the queue pair `number`, if it has one.
-    pub fn of(faults: Option<&Faults>, number: u32) -> Option<Box<Self>> {
-        Self::planned(faults?, number)
+/// From when until when a fault lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    from: Option<Instant>,
+    until: Option<Instant>,
+}
+
+impl Window {
+    /// That of `fault`, by the clock of `faults`.
+    pub fn of(faults: &Faults, fault: &PlannedFault) -> Self {
+        let from = match fault.when {
+            When::AtNs(ns) if ns > 0 => Some(faults.at(ns)),
+            _ => None,
+        };
+        Self { from, until: fault.until_ns.map(|ns| faults.at(ns)) }
     }
 
-    fn planned(faults: &Faults, number: u32) -> Option<Box<Self>> {
+    /// Whether it is now. Without limits no clock is asked.
+    pub fn is_open(self) -> bool {
+        if self == Self::default() {
+            return true;
+        }
+        let now = clock::now();
+        self.from.is_none_or(|from| from <= now) && self.until.is_none_or(|until| now < until)
+    }
+}
+
+impl<T> LinkFaults<T> {
+    /// The wire of the queue pair `number` of a device of this kind, if it has one; `qpn` is its
+    /// number there.
+    pub fn of(faults: Option<&Faults>, number: u32, qpn: u32, id: DeviceId) -> Option<Box<Self>> {
+        let faults = faults?;
         let mut wire = Self {
             losses: Vec::new(),
             changes: Vec::new(),
             delays: Vec::new(),
-            outages: faults.outages(),
+            outages: faults.changes(id).outages(),
             cut: false,
             line: DelayQueue::default(),
             closed: false,
         };
         let mut needed = wire.outages.are_planned();
-        for (fault, dice) in faults.of(number) {
+        for (_, fault, dice) in faults.of(number, Some(qpn), id) {
+            let window = Window::of(faults, fault);
             match fault.kind {
-                FaultKind::Drop(share, way) => wire.losses.push((share, way, dice)),
-                FaultKind::Corrupt(share) => wire.changes.push((share, dice)),
+                FaultKind::Drop(share, way) => wire.losses.push((share, way, window, dice)),
+                FaultKind::Corrupt(share, CorruptPlace::Wire) => {
+                    wire.changes.push((share, window, dice));
+                }
                 FaultKind::Delay { delay_ns, jitter_ns } => {
-                    wire.delays.push((delay_ns, jitter_ns, dice));
+                    wire.delays.push((delay_ns, jitter_ns, window, dice));
                 }
                 FaultKind::PeerGone => {}
                 _ => continue,
@@ -62,10 +91,11 @@ impl<T> LinkFaults<T> {
 
     /// Whether the next datagram of this direction is lost.
     pub fn loses(&mut self, way: FaultDirection) -> bool {
-        let own =
-            self.losses.iter_mut().filter(|(_, of, _)| [way, FaultDirection::Both].contains(of));
+        let own = self.losses.iter_mut().filter(|(_, of, window, _)| {
+            [way, FaultDirection::Both].contains(of) && window.is_open()
+        });
         // Each is asked, so that each is asked as often.
-        let lost = own.fold(false, |lost, (share, _, dice)| lost | dice.falls(*share));
+        let lost = own.fold(false, |lost, (share, _, _, dice)| lost | dice.falls(*share));
         lost || self.cut || self.outage_left().is_some()
     }
 
@@ -86,8 +116,8 @@ impl<T> LinkFaults<T> {
     /// Changes a bit of what arrives, perhaps; whether it did.
     pub fn spoil(&mut self, octets: &mut [u8]) -> bool {
         let mut spoiled = false;
-        for (share, dice) in &mut self.changes {
-            if dice.falls(*share) && !octets.is_empty() {
+        for (share, window, dice) in &mut self.changes {
+            if window.is_open() && dice.falls(*share) && !octets.is_empty() {
                 let bit = dice.below(octets.len() as u64 * 8);
                 octets[(bit / 8) as usize] ^= 1 << (bit % 8);
                 spoiled = true;
@@ -102,13 +132,14 @@ impl<T> LinkFaults<T> {
 
     /// How much later something comes that arrives now, if it does.
     pub fn lateness(&mut self) -> Option<Duration> {
-        let late = |(delay_ns, jitter_ns, dice): &mut (u64, u64, Dice)| {
-            *delay_ns + dice.below(jitter_ns.saturating_add(1))
+        let late = |(delay_ns, jitter_ns, window, dice): &mut (u64, u64, Window, Dice)| {
+            window.is_open().then(|| *delay_ns + dice.below(jitter_ns.saturating_add(1)))
         };
-        let ns: u64 = self.delays.iter_mut().map(late).sum();
+        let late: Vec<u64> = self.delays.iter_mut().filter_map(late).collect();
         // Of a stream nothing is lost: it comes when the port is back.
         let outage = self.outage_left();
-        let delayed = outage.is_some() || !self.delays.is_empty();
+        let delayed = outage.is_some() || !late.is_empty();
+        let ns = late.iter().sum();
         delayed.then(|| Duration::from_nanos(ns) + outage.unwrap_or_default())
     }
 
@@ -121,10 +152,19 @@ impl<T> LinkFaults<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_fault::FaultPlan;
+    use crate::device_kind::DeviceKind;
+    use crate::faults::tests::plan_of;
 
     fn wire(plan: &str) -> Option<Box<LinkFaults<()>>> {
-        LinkFaults::planned(&Faults::new(FaultPlan::parse(plan).unwrap()), 1)
+        LinkFaults::of(Some(&plan_of(plan)), 1, 9, DeviceKind::Roce.into())
+    }
+
+    #[test]
+    fn what_is_not_yet_or_no_more_does_nothing() {
+        assert!(wire("drop=100%:until=3600s").unwrap().loses(FaultDirection::In));
+        assert!(!wire("drop=100%:at=3600s").unwrap().loses(FaultDirection::In));
+        assert_eq!(wire("delay=5ms:at=3600s").unwrap().lateness(), None);
+        assert!(!wire("corrupt=100%:until=1ns").unwrap().spoil(&mut [0]));
     }
 
     #[test]

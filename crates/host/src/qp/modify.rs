@@ -26,7 +26,7 @@ const NUMBER_MAX: u32 = 0x00ff_ffff;
 impl HostQp {
     /// Changes attributes, and the state if `mask` says so. Nothing has changed after an error.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
-        self.host().refuse(Verb::ModifyQp)?;
+        self.refuse(Verb::ModifyQp)?;
         self.apply(attr, mask)?;
         self.slot.note_state(&self.inner);
         Ok(())

@@ -2,12 +2,12 @@
 //! process.
 
 use std::ffi::c_int;
-use std::sync::OnceLock;
 
 use weft_host::DeviceId;
+use weft_sync::Mutex;
 
 use crate::errno;
-use crate::ibv::{context, device, pd_mr};
+use crate::ibv::{context, device, pd_mr, query};
 use crate::real::pass_when_off;
 use weft_verbs_abi::{ibv_context, ibv_pd};
 
@@ -29,9 +29,16 @@ impl CmaDevice {
         if !device::visible().contains(&id) {
             return None;
         }
-        static DEVICES: [OnceLock<Option<CmaDevice>>; DeviceId::SLOTS] =
-            [const { OnceLock::new() }; DeviceId::SLOTS];
-        DEVICES[id.slot()].get_or_init(|| CmaDevice::open(id)).as_ref()
+        static DEVICES: [Mutex<Option<&'static CmaDevice>>; DeviceId::SLOTS] =
+            [const { Mutex::new(None) }; DeviceId::SLOTS];
+        let mut device = DEVICES[id.slot()].lock();
+        // SAFETY: the context is never closed.
+        let lives = |device: &CmaDevice| unsafe { query::check_device(device.context) }.is_ok();
+        if device.is_none_or(|device| !lives(device)) {
+            let opened = CmaDevice::open(id);
+            *device = opened.map(|opened| &*Box::leak(Box::new(opened)));
+        }
+        *device
     }
 
     fn open(id: DeviceId) -> Option<CmaDevice> {

@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
+use weft_fault::Verb;
 use weft_host::{DeviceId, DeviceKind};
 use weft_net::path;
 use weft_verbs::usage::InUse;
@@ -68,6 +69,9 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     let held = unsafe { Held::new(context) };
     if held.tail().core.personality() == DeviceKind::Iwarp {
         return errno::null(libc::EOPNOTSUPP);
+    }
+    if let Err(misuse) = held.tail().core.refuse(Verb::CreateAh) {
+        return errno::null(misuse.errno());
     }
     // SAFETY: readable by contract.
     let attr = unsafe { &*attr };

@@ -11,10 +11,11 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use weft_fault::Verb;
 use weft_host::{EventWaiter, after_lock};
 use weft_verbs::CompChannel;
 
-use super::context::Held;
+use super::context::{self, Held};
 use super::cq;
 use super::object::Object;
 use super::registry::{self, EventSource};
@@ -71,6 +72,10 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 ) -> *mut ibv_comp_channel {
     pass_when_off!(ibv_create_comp_channel(context));
     needs_memory!(errno::null);
+    // SAFETY: open by contract.
+    if let Err(misuse) = unsafe { context::tail(context) }.core.refuse(Verb::CreateCompChannel) {
+        return errno::null(misuse.errno());
+    }
     let fd = match EventFd::new() {
         Ok(fd) => Arc::new(fd),
         Err(code) => return errno::null(code),

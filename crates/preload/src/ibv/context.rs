@@ -10,13 +10,13 @@
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use weft_host::{Context, DeviceId};
 use weft_sync::{Mutex, MutexGuard};
 
-use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};
+use super::{cq, cq_ex, device, dm, gid, mw, pd_mr, post, qp_ex, query, srq, xrcd};
 use crate::errno::{self, needs_memory};
 use crate::fd::{self, EventFd, Waker};
 use crate::log::log;
@@ -90,36 +90,46 @@ impl Drop for Held {
 }
 
 /// The context that this process has of a device that no application opened: `id->verbs` of
-/// rdma-cm. NULL with `errno` set if it cannot be made. Never closed.
-pub fn weft_context(device: DeviceId) -> *mut ibv_context {
-    let slot = &SHARED[device.slot()];
-    if let Some(shared) = slot.get() {
-        return shared.0;
+/// rdma-cm. NULL with `errno` set if it cannot be made. Never closed; after a reset of the device
+/// there is another one.
+pub fn weft_context(id: DeviceId) -> *mut ibv_context {
+    let mut all = shared();
+    let known = all.iter().rev().find(|shared| shared.id == id);
+    // SAFETY: never closed.
+    if let Some(known) = known.filter(|known| unsafe { query::check_device(known.context) }.is_ok())
+    {
+        return known.context;
     }
-    match open(device) {
-        // Of two threads that come here at once, one wins; the other's is left open unused.
-        Ok(context) => slot.get_or_init(|| SharedContext(context)).0,
+    match open(id) {
+        Ok(context) => {
+            all.push(SharedContext { id, context });
+            context
+        }
         Err(code) => errno::null(code),
     }
 }
 
-struct SharedContext(*mut ibv_context);
+struct SharedContext {
+    id: DeviceId,
+    context: *mut ibv_context,
+}
 // SAFETY: a context may be used from any thread.
 unsafe impl Send for SharedContext {}
-// SAFETY: as above.
-unsafe impl Sync for SharedContext {}
 
-static SHARED: [OnceLock<SharedContext>; DeviceId::SLOTS] =
-    [const { OnceLock::new() }; DeviceId::SLOTS];
+fn shared() -> MutexGuard<'static, Vec<SharedContext>> {
+    static SHARED: Mutex<Vec<SharedContext>> = Mutex::new(Vec::new());
+    SHARED.lock()
+}
 
 fn is_shared(context: *mut ibv_context) -> bool {
-    SHARED.iter().any(|slot| slot.get().is_some_and(|shared| shared.0 == context))
+    shared().iter().any(|shared| shared.context == context)
 }
 
 /// Opens a device; fails with the errno of the system.
 pub fn open(id: DeviceId) -> Result<*mut ibv_context, c_int> {
     needs_memory!(Err);
     let events = Arc::new(EventFd::new()?);
+    rdma::host().count_gids_by(gid::used_rows);
     let core = Context::open(rdma::host(), id, Box::new(Waker(Arc::clone(&events))));
     let core = core.map_err(|misuse| misuse.errno())?;
     let async_fd = events.raw();

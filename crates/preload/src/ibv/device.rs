@@ -175,7 +175,8 @@ fn machine_bytes() -> [u8; 8] {
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     pass_when_off!(ibv_get_device_list(count));
     asked::warn_of_absent();
-    let devices: Vec<_> = visible().iter().map(|id| device(*id)).collect();
+    let there = |id: &&DeviceId| !rdma::host().device_state(**id).resetting;
+    let devices: Vec<_> = visible().iter().filter(there).map(|id| device(*id)).collect();
     let list = list_of(&devices);
     if list.is_null() {
         return errno::null(libc::ENOMEM);

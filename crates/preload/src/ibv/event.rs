@@ -46,7 +46,12 @@ fn resolve(event: AsyncEvent) -> Option<ibv_async_event> {
         AsyncKind::SrqErr | AsyncKind::SrqLimitReached => {
             ibv_async_element { srq: find(event.cookie)? }
         }
-        AsyncKind::PortErr | AsyncKind::PortActive => ibv_async_element { port_num: PORT.into() },
+        AsyncKind::PortErr
+        | AsyncKind::PortActive
+        | AsyncKind::DeviceFatal
+        | AsyncKind::LidChange
+        | AsyncKind::PkeyChange
+        | AsyncKind::GidChange => ibv_async_element { port_num: PORT.into() },
         _ => ibv_async_element { qp: find(event.cookie)? },
     };
     Some(ibv_async_event { element, event_type: event.kind as c_int })

@@ -1,18 +1,18 @@
 //! GID tables: which addresses of the machine stand for a port.
 //!
 //! Each call sees the machine's interfaces as they are. Rows keep their order while no interface
-//! changes, which is as long as any program may count on an index.
+//! changes, which is as long as any program may count on an index; faults leave rows empty.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr};
 
-use weft_host::{DeviceId, DeviceKind};
+use weft_host::{DeviceId, DeviceKind, DeviceState};
 
 use super::device::{self, guid};
-use super::query::{PORT, copy_prefix, device_of};
-use crate::errno;
+use super::query::{PORT, check_device, copy_prefix, device_of};
 use crate::net::NetInterface;
 use crate::real::pass_when_off;
+use crate::{errno, rdma};
 use weft_verbs_abi::*;
 
 /// Rows of the tables; unused ones are empty.
@@ -28,6 +28,16 @@ pub struct Gid {
     pub interface: u32,
 }
 
+impl Gid {
+    /// A row that is not used.
+    const EMPTY: Self = Self { raw: [0; 16], interface: 0 };
+
+    /// Whether the row is not used.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::EMPTY
+    }
+}
+
 /// Rows of the table of such a device, used or not.
 pub fn table_len(kind: DeviceKind) -> u32 {
     match kind {
@@ -36,14 +46,40 @@ pub fn table_len(kind: DeviceKind) -> u32 {
     }
 }
 
-/// The rows that are used.
+/// The rows up to the last one that is used.
 pub fn table(id: DeviceId) -> Vec<Gid> {
+    let mut rows = change(rows(id), id.kind, rdma::host().device_state(id));
+    rows.truncate(table_len(id.kind) as usize);
+    rows
+}
+
+/// How many rows stand for addresses, while no fault changes them.
+pub fn used_rows(id: DeviceId) -> usize {
+    rows(id).len().saturating_sub(fixed_rows(id.kind))
+}
+
+fn rows(id: DeviceId) -> Vec<Gid> {
     let interfaces = device::interfaces(id);
-    let mut rows = match id.kind {
+    match id.kind {
         DeviceKind::Iwarp => rnic_rows(id, &interfaces),
         DeviceKind::Roce => adapter_rows(&interfaces),
-    };
-    rows.truncate(table_len(id.kind) as usize);
+    }
+}
+
+/// Rows that stand for no address: an RNIC's first.
+fn fixed_rows(kind: DeviceKind) -> usize {
+    usize::from(kind == DeviceKind::Iwarp)
+}
+
+/// The rows as faults have them: addresses that are gone leave theirs empty, and those that move
+/// leave as many before them.
+fn change(mut rows: Vec<Gid>, kind: DeviceKind, state: DeviceState) -> Vec<Gid> {
+    let mut addresses = rows.split_off(fixed_rows(kind).min(rows.len()));
+    if state.addresses_gone {
+        addresses.clear();
+    }
+    rows.extend((0..state.gids_moved).map(|_| Gid::EMPTY));
+    rows.append(&mut addresses);
     rows
 }
 
@@ -121,6 +157,10 @@ pub unsafe extern "C" fn ibv_query_gid(
 ) -> c_int {
     pass_when_off!(ibv_query_gid(context, port, index, gid));
     // SAFETY: open by contract.
+    if let Err(code) = unsafe { check_device(context) } {
+        return errno::minus_one(code);
+    }
+    // SAFETY: open by contract.
     let device = unsafe { device_of(context) };
     let rows = table_len(device.kind) as c_int;
     if port != PORT || !(0..rows).contains(&index) {
@@ -147,12 +187,17 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 ) -> c_int {
     pass_when_off!(_ibv_query_gid_ex(context, port, index, entry, flags, size));
     // SAFETY: open by contract.
+    if let Err(code) = unsafe { check_device(context) } {
+        return errno::code(code);
+    }
+    // SAFETY: open by contract.
     let device = unsafe { device_of(context) };
     if flags != 0 || port != u32::from(PORT) || index >= table_len(device.kind) {
         return errno::code(libc::EINVAL);
     }
     let table = table(device);
-    let Some(gid) = table.get(index as usize) else { return errno::code(libc::ENODATA) };
+    let found = table.get(index as usize).filter(|gid| !gid.is_empty());
+    let Some(gid) = found else { return errno::code(libc::ENODATA) };
     // SAFETY: `entry` has `size` bytes by contract.
     unsafe { copy_prefix(&row(device.kind, index, *gid), entry, size) };
     0
@@ -185,17 +230,23 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
 ) -> isize {
     pass_when_off!(_ibv_query_gid_table(context, entries, room, flags, size));
     // SAFETY: open by contract.
+    if let Err(code) = unsafe { check_device(context) } {
+        return -(code as isize);
+    }
+    // SAFETY: open by contract.
     let device = unsafe { device_of(context) };
     let table = table(device);
-    if flags != 0 || table.len() > room || size == 0 {
+    let used = || table.iter().enumerate().filter(|(_, gid)| !gid.is_empty());
+    let count = used().count();
+    if flags != 0 || count > room || size == 0 {
         return -(libc::EINVAL as isize);
     }
-    for (index, gid) in table.iter().enumerate() {
-        let to = entries.cast::<u8>().wrapping_add(index * size).cast::<ibv_gid_entry>();
-        // SAFETY: row `index` is within the `room` rows of `size` bytes.
+    for (place, (index, gid)) in used().enumerate() {
+        let to = entries.cast::<u8>().wrapping_add(place * size).cast::<ibv_gid_entry>();
+        // SAFETY: row `place` is within the `room` rows of `size` bytes.
         unsafe { copy_prefix(&row(device.kind, index as u32, *gid), to, size) };
     }
-    table.len() as isize
+    count as isize
 }
 
 /// `ibv_query_gid_type`, which ibv_devinfo uses although it is not in the header; an RNIC's GIDs
@@ -240,6 +291,20 @@ mod tests {
             mtu: 1500,
             addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
         }
+    }
+
+    #[test]
+    fn rows_of_addresses_that_are_gone_or_have_moved_are_empty() {
+        let row = |last| Gid { raw: [last; 16], interface: 1 };
+        let rows = || vec![row(1), row(2)];
+        let moved = DeviceState { gids_moved: 1, ..DeviceState::default() };
+        let expected = [Gid::EMPTY, row(1), row(2)];
+        assert_eq!(change(rows(), DeviceKind::Roce, moved), expected);
+        assert_eq!(change(rows(), DeviceKind::Iwarp, moved), [row(1), Gid::EMPTY, row(2)]);
+        let gone = DeviceState { addresses_gone: true, ..DeviceState::default() };
+        assert_eq!(change(rows(), DeviceKind::Roce, gone), []);
+        assert_eq!(change(rows(), DeviceKind::Iwarp, gone), [row(1)]);
+        assert_eq!(change(rows(), DeviceKind::Roce, DeviceState::default()), rows());
     }
 
     #[test]

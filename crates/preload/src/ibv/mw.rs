@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use weft_fault::Verb;
 use weft_verbs::mr::{Bind, WindowKind};
 use weft_verbs::{Access, Misuse, SendFlags, SendOp, SendWr};
 
@@ -25,6 +26,9 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
     };
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };
+    if let Err(misuse) = domain.host_context().refuse(Verb::AllocMw) {
+        return errno::null(misuse.errno());
+    }
     let rkey = domain.host_context().alloc_mw(&domain.core, wanted);
     // SAFETY: alive by contract.
     let context = unsafe { (*pd).context };

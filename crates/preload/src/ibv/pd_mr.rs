@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use weft_fault::Verb;
 use weft_host::{Advice, Pd};
 use weft_verbs::{Access, Misuse};
 
@@ -57,6 +58,9 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     needs_memory!(errno::null);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
+    if let Err(misuse) = held.tail().core.refuse(Verb::AllocPd) {
+        return errno::null(misuse.errno());
+    }
     let core = held.tail().core.alloc_pd();
     let handle = handle();
     import::offer(handle, held.tail().core.id(), ImportedObject::Pd(Arc::clone(&core)));

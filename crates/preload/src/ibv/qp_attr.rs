@@ -116,6 +116,7 @@ pub fn path_from_c(attr: &ibv_ah_attr, device: DeviceId) -> Option<AddressVector
         return Some(path);
     }
     let row = gid::table(device).get(usize::from(path.sgid_index)).copied();
+    let row = row.filter(|row| !row.is_empty());
     // Applications that leave the connection to rdma-cm may name any row of an RNIC.
     let row = if rnic { row.unwrap_or(Gid { raw: path.sgid, interface: 0 }) } else { row? };
     (path.sgid, path.interface) = (row.raw, row.interface);

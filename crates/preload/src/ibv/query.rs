@@ -38,7 +38,9 @@ pub fn port_attr(id: DeviceId) -> ibv_port_attr {
     // SAFETY: all zeroes is valid: integers.
     let mut attr: ibv_port_attr = unsafe { mem::zeroed() };
     let interfaces = device::interfaces(id);
-    let up = !interfaces.is_empty() && !rdma::host().is_port_down();
+    let state = rdma::host().device_state(id);
+    let up = !interfaces.is_empty() && !state.down;
+    attr.lid = state.lid;
     attr.state = if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
     attr.phys_state = if up { PHYS_LINK_UP } else { PHYS_DISABLED };
     attr.max_mtu = IBV_MTU_4096;
@@ -138,6 +140,10 @@ pub unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
+    // SAFETY: open by contract.
+    if let Err(code) = unsafe { check_device(context) } {
+        return errno::code(code);
+    }
     // SAFETY: the caller passes NULL or a readable input.
     if !input.is_null() && unsafe { (*input).comp_mask } != 0 {
         return errno::code(libc::EINVAL);
@@ -200,6 +206,24 @@ fn on_demand(personality: DeviceKind) -> [u32; 3] {
     }
 }
 
+/// Whether the device of `context` can be used: after a reset it cannot, with `EIO`.
+///
+/// # Safety
+/// `context` is open.
+pub unsafe fn check_device(context: *mut ibv_context) -> Result<(), c_int> {
+    // SAFETY: open by contract.
+    unsafe { context::tail(context) }.core.check_device().map_err(|misuse| misuse.errno())
+}
+
+/// The first key of the table.
+///
+/// # Safety
+/// `context` is open.
+unsafe fn first_pkey(context: *mut ibv_context) -> u16 {
+    // SAFETY: open by contract.
+    rdma::host().device_state(unsafe { device_of(context) }).pkey
+}
+
 /// The kind of the device of `context`.
 ///
 /// # Safety
@@ -239,6 +263,10 @@ pub unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     size: usize,
 ) -> c_int {
+    // SAFETY: open by contract.
+    if let Err(code) = unsafe { check_device(context) } {
+        return errno::code(code);
+    }
     if port != PORT {
         return errno::code(libc::EINVAL);
     }
@@ -274,6 +302,10 @@ pub unsafe extern "C" fn ibv_query_device(
 ) -> c_int {
     pass_when_off!(ibv_query_device(context, attr));
     // SAFETY: open by contract.
+    if let Err(code) = unsafe { check_device(context) } {
+        return errno::code(code);
+    }
+    // SAFETY: open by contract.
     let full = device_attr(unsafe { device_of(context) });
     // SAFETY: writable by contract.
     unsafe { attr.write(full) };
@@ -295,7 +327,7 @@ pub unsafe extern "C" fn ibv_query_port(
     unsafe { query_port(context, port, attr, offset_of!(ibv_port_attr, port_cap_flags2)) }
 }
 
-/// `ibv_query_pkey`: one default key, in network byte order.
+/// `ibv_query_pkey`: one key, the default one, in network byte order.
 ///
 /// # Safety
 /// `context` is open and `pkey` writable.
@@ -307,11 +339,17 @@ pub unsafe extern "C" fn ibv_query_pkey(
     pkey: *mut u16,
 ) -> c_int {
     pass_when_off!(ibv_query_pkey(context, port, index, pkey));
+    // SAFETY: open by contract.
+    if let Err(code) = unsafe { check_device(context) } {
+        return errno::minus_one(code);
+    }
     if port != PORT || index != 0 {
         return errno::minus_one(libc::EINVAL);
     }
+    // SAFETY: open by contract.
+    let first = unsafe { first_pkey(context) };
     // SAFETY: writable by contract.
-    unsafe { pkey.write(0xffff) };
+    unsafe { pkey.write(first.to_be()) };
     0
 }
 
@@ -326,7 +364,8 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
     pkey: u16,
 ) -> c_int {
     pass_when_off!(ibv_get_pkey_index(context, port, pkey));
-    if port == PORT && pkey == 0xffff { 0 } else { -1 }
+    // SAFETY: open by contract.
+    if port == PORT && pkey == unsafe { first_pkey(context) }.to_be() { 0 } else { -1 }
 }
 
 /// `ibv_query_port_speed`, in units of 100 Mbit/s: the nominal rate.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::{fs, iter};
 
-use weft_host::{DeviceId, DeviceKind};
+use weft_host::{DeviceId, DeviceKind, DeviceState};
 
 use super::counters;
 use super::tree::{Tree, ViewEntry};
@@ -51,18 +51,17 @@ pub fn is_function(path: &str) -> bool {
 
 /// The files as they are for the machine's interfaces now.
 pub fn tree() -> Arc<Tree> {
-    type Cached = (Arc<Vec<NetInterface>>, bool, Arc<Tree>);
+    type Cached = (Arc<Vec<NetInterface>>, Vec<DeviceState>, Arc<Tree>);
     static CACHE: Mutex<Option<Cached>> = Mutex::new(None);
-    let (interfaces, down) = (net::interfaces(), rdma::host().is_port_down());
+    let states = visible().iter().map(|id| rdma::host().device_state(*id)).collect::<Vec<_>>();
+    let interfaces = net::interfaces();
     // Not waited for: a child of fork may find the lock held by a thread that it does not have.
     let Ok(mut cache) = CACHE.try_lock() else { return Arc::new(plant(&interfaces)) };
     match &*cache {
-        Some((known, was_down, tree)) if *known == interfaces && *was_down == down => {
-            Arc::clone(tree)
-        }
+        Some((known, then, tree)) if *known == interfaces && *then == states => Arc::clone(tree),
         _ => {
             let tree = Arc::new(plant(&interfaces));
-            *cache = Some((interfaces, down, Arc::clone(&tree)));
+            *cache = Some((interfaces, states, Arc::clone(&tree)));
             tree
         }
     }
@@ -81,7 +80,8 @@ fn plant(interfaces: &[NetInterface]) -> Tree {
     tree.add_link(bus, format!("../../devices/pci{BUS}/pci_bus/{BUS}"));
     let affinity = Affinity::of(interfaces.first());
     tree.add_line(format!("{HOST_BRIDGE}/pci_bus/{BUS}/cpulistaffinity"), &affinity.cpulist);
-    for id in visible().iter().copied() {
+    let there = |id: &DeviceId| !rdma::host().device_state(*id).resetting;
+    for id in visible().iter().copied().filter(there) {
         let device = DeviceFiles::new(id, interfaces);
         device.add_function(&mut tree, &affinity);
         device.add_verbs(&mut tree);
@@ -152,7 +152,7 @@ struct DeviceFiles {
 impl DeviceFiles {
     fn new(id: DeviceId, interfaces: &[NetInterface]) -> Self {
         let (name, place) = (name(id).to_owned(), id.slot() as u32);
-        let first = gid::table(id).first().map(|gid| gid.interface);
+        let first = gid::table(id).iter().find(|gid| !gid.is_empty()).map(|gid| gid.interface);
         let owner = first.and_then(|index| name_of(interfaces, index));
         Self {
             id,
@@ -259,11 +259,11 @@ impl DeviceFiles {
             ("link_layer", "Ethernet"),
             ("rate", "100 Gb/sec (4X EDR)"),
             ("cap_mask", &format!("{:#010x}", attr.port_cap_flags)),
-            ("lid", "0x0"),
+            ("lid", &format!("{:#x}", attr.lid)),
             ("lid_mask_count", "0"),
             ("sm_lid", "0x0"),
             ("sm_sl", "0"),
-            ("pkeys/0", "0xffff"),
+            ("pkeys/0", &format!("{:#06x}", rdma::host().device_state(self.id).pkey)),
         ];
         for (file, line) in files {
             tree.add_line(format!("{root}/{file}"), line);
@@ -276,6 +276,9 @@ impl DeviceFiles {
         let table = gid::table(self.id);
         for (row, gid) in table.iter().enumerate() {
             tree.add_line(format!("{root}/gids/{row}"), &grouped(&gid.raw));
+            if gid.is_empty() {
+                continue;
+            }
             tree.add_line(format!("{root}/gid_attrs/types/{row}"), kind);
             if let Some(owner) = name_of(interfaces, gid.interface) {
                 tree.add_line(format!("{root}/gid_attrs/ndevs/{row}"), &owner);

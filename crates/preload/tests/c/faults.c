@@ -1,16 +1,13 @@
 /* Two connected queue pairs of weft0 in one process: the first sends twenty messages to the second.
  * Says on stdout what became of them; what goes wrong is in the environment. */
-#include "device.h"
+#include "join.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 
 enum { MESSAGES = 20, OCTETS = 16 };
 
-static struct ibv_context *context;
-static union ibv_gid gid;
-static int index_of_gid = -1;
-static char memory[64];
+static char memory[64], arrivals[64];
 
 #define TRY(name, made)                                 \
 	do {                                            \
@@ -20,18 +17,6 @@ static char memory[64];
 		}                                       \
 	} while (0)
 
-static void find_loopback(void)
-{
-	static const uint8_t loopback[16] = { [10] = 0xff, 0xff, 127, 0, 0, 1 };
-	struct ibv_gid_entry table[128];
-	ssize_t rows = ibv_query_gid_table(context, table, 128, 0);
-	for (int i = 0; i < rows; i++) {
-		if (!memcmp(table[i].gid.raw, loopback, sizeof(loopback)))
-			gid = table[index_of_gid = i].gid;
-	}
-	CHECK(index_of_gid >= 0);
-}
-
 static struct ibv_qp *make(struct ibv_pd *pd, struct ibv_cq *cq)
 {
 	struct ibv_qp_init_attr init = {
@@ -40,38 +25,18 @@ static struct ibv_qp *make(struct ibv_pd *pd, struct ibv_cq *cq)
 	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	TRY("create_qp", qp);
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-	TRY("modify_qp", ibv_modify_qp(qp, &attr, mask) == 0);
+	TRY("modify_qp", begin(qp) == 0);
 	return qp;
 }
 
-static void join_to(struct ibv_qp *qp, uint32_t number, int rnr_retry)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = number,
-		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .dgid = gid, .sgid_index = index_of_gid, .hop_limit = 9 } },
-	};
-	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-			    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-			    IBV_QP_MIN_RNR_TIMER) == 0);
-	struct ibv_qp_attr ready = {
-		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = rnr_retry,
-		.max_rd_atomic = 1,
-	};
-	CHECK(ibv_modify_qp(qp, &ready, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-			    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-}
-
 /* Posts the messages; gives how many were taken. */
-static int post_all(struct ibv_qp *from, struct ibv_qp *to, struct ibv_mr *mr)
+static int post_all(struct ibv_qp *from, struct ibv_qp *to, struct ibv_mr *mr[2])
 {
-	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = OCTETS, .lkey = mr->lkey };
+	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = OCTETS, .lkey = mr[0]->lkey };
+	struct ibv_sge into = { .addr = (uintptr_t)arrivals, .length = OCTETS, .lkey = mr[1]->lkey };
 	int posted = 0;
 	for (int i = 0; i < MESSAGES; i++) {
-		struct ibv_recv_wr recv = { .sg_list = &sge, .num_sge = 1 }, *bad_recv;
+		struct ibv_recv_wr recv = { .sg_list = &into, .num_sge = 1 }, *bad_recv;
 		TRY("post_recv", (errno = ibv_post_recv(to, &recv, &bad_recv)) == 0);
 	}
 	for (int i = 0; i < MESSAGES; i++) {
@@ -86,6 +51,20 @@ static int post_all(struct ibv_qp *from, struct ibv_qp *to, struct ibv_mr *mr)
 	return posted;
 }
 
+/* Says which events there are; whether one is the end of a completion queue. */
+static int events(void)
+{
+	CHECK(fcntl(context->async_fd, F_SETFL, O_NONBLOCK) == 0);
+	struct ibv_async_event event;
+	int queue_ended = 0;
+	while (ibv_get_async_event(context, &event) == 0) {
+		printf("event: %s\n", ibv_event_type_str(event.event_type));
+		queue_ended |= event.event_type == IBV_EVENT_CQ_ERR;
+		ibv_ack_async_event(&event);
+	}
+	return queue_ended;
+}
+
 /* Says how the messages ended: each status, and how often in a row. */
 static void poll_all(struct ibv_cq *cq, int posted)
 {
@@ -93,8 +72,12 @@ static void poll_all(struct ibv_cq *cq, int posted)
 	while (posted > 0) {
 		struct ibv_wc wc;
 		int n = ibv_poll_cq(cq, 1, &wc);
-		if (n == 0)
-			continue;
+		if (n == 0) {
+			if (!events())
+				continue;
+			printf("%dx%d\nno more\n", last, run);
+			return;
+		}
 		if (n > 0 && (int)wc.status == last) {
 			run++;
 		} else {
@@ -114,16 +97,6 @@ static void poll_all(struct ibv_cq *cq, int posted)
 	printf("%dx%d\n", last, run);
 }
 
-static void events(void)
-{
-	CHECK(fcntl(context->async_fd, F_SETFL, O_NONBLOCK) == 0);
-	struct ibv_async_event event;
-	while (ibv_get_async_event(context, &event) == 0) {
-		printf("event: %s\n", ibv_event_type_str(event.event_type));
-		ibv_ack_async_event(&event);
-	}
-}
-
 int main(int argc, char **argv)
 {
 	int rnr_retry = argc > 1 ? atoi(argv[1]) : 7;
@@ -131,8 +104,12 @@ int main(int argc, char **argv)
 	CHECK(context);
 	find_loopback();
 	struct ibv_pd *pd = ibv_alloc_pd(context);
-	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
-	TRY("reg_mr", mr);
+	TRY("alloc_pd", pd);
+	struct ibv_mr *mr[2];
+	for (int i = 0; i < 2; i++) {
+		mr[i] = ibv_reg_mr(pd, i ? arrivals : memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+		TRY("reg_mr", mr[i]);
+	}
 	struct ibv_cq *first = ibv_create_cq(context, 64, NULL, NULL, 0);
 	TRY("create_cq", first);
 	struct ibv_cq *second = ibv_create_cq(context, 64, NULL, NULL, 0);

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use weft_sync::{RwLock, RwLockWriteGuard};
 
@@ -68,11 +68,15 @@ impl Regions {
     }
 }
 
+/// Chooses the bit of a piece of so many bytes of payload that is to be wrong, if one is.
+pub type TamperFn = Box<dyn Fn(u64) -> Option<u64> + Send + Sync>;
+
 /// Table of the regions and windows of a device.
-#[derive(Default, Debug)]
+#[derive(Default)]
 pub struct RegionTable {
     regions: RwLock<Regions>,
     generation: AtomicU64,
+    tamper: OnceLock<TamperFn>,
     /// Count of windows.
     pub(super) windows: AtomicUsize,
 }
@@ -81,6 +85,34 @@ impl RegionTable {
     /// A table without regions.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Has `tamper` choose bits of payload that are changed as it is placed: for tests of
+    /// applications that check what arrives. The first one stays.
+    pub fn set_tamper(&self, tamper: TamperFn) {
+        // There is one plan of faults in the life of a device.
+        let _ = self.tamper.set(tamper);
+    }
+
+    /// Changes a bit of the `len` bytes at `addr`, which were just placed, if one is to be wrong.
+    fn spoil_placed(&self, addr: u64, len: u64) {
+        let Some(bit) = self.tamper.get().and_then(|tamper| tamper(len)) else { return };
+        let at = addr + bit / 8;
+        let mut byte = [0];
+        if place::read_app_into(at, &mut byte) {
+            byte[0] ^= 1 << (bit % 8);
+            // The page was there a moment ago; if it is gone, so is what was placed.
+            let _ = place::write_app(at, &byte);
+        }
+    }
+
+    /// Invalidates the region `key`, if there is one, and unbinds nothing: every access through it
+    /// fails from now on.
+    pub fn spoil(&self, key: u32) {
+        if let Some(region) = self.lock().find_mut(key) {
+            region.valid = false;
+            self.renew();
+        }
     }
 
     pub(super) fn lock(&self) -> RwLockWriteGuard<'_, Regions> {
@@ -198,6 +230,9 @@ impl RegionTable {
         let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
         let addr = region.check(who.into(), to, payload.len() as u64, right)?;
         let is_there = region.is_null() || payload.write_to(addr);
+        if is_there && !region.is_null() {
+            self.spoil_placed(addr, payload.len() as u64);
+        }
         is_there.then_some(()).ok_or(RegionFault::Bounds)
     }
 
@@ -348,6 +383,28 @@ mod tests {
         let late = table.write(key, 3, base, &[1; 8], Access::REMOTE_WRITE);
         assert_eq!(late, Err(RegionFault::InvalidStag));
         assert_eq!(table.deregister(key), Err(Misuse::NotFound));
+    }
+
+    #[test]
+    fn the_bit_that_is_chosen_is_wrong_and_no_other() {
+        let memory = vec![0u8; 64];
+        let (table, _pd, key, base) = table(&memory, REMOTE);
+        table.set_tamper(Box::new(|len| (len == 16).then_some(9)));
+        let write = |to, bytes: &[u8]| table.write(key, 3, to, bytes, Access::REMOTE_WRITE);
+        assert_eq!((write(base, &[0; 16]), write(base + 16, &[0; 8])), (Ok(()), Ok(())));
+        let mut placed = [0; 64];
+        assert!(place::read_app_into(memory.as_ptr() as u64, &mut placed));
+        assert_eq!((placed[1], placed.iter().filter(|byte| **byte != 0).count()), (2, 1));
+    }
+
+    #[test]
+    fn a_spoiled_region_is_refused_until_it_is_deregistered() {
+        let memory = vec![0u8; 64];
+        let (table, _pd, key, base) = table(&memory, REMOTE);
+        table.spoil(key);
+        table.spoil(key ^ 1);
+        assert_eq!(table.check(key, 3, base, 1, Access::empty()), Err(RegionFault::InvalidStag));
+        assert_eq!(table.deregister(key), Ok(()));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct SendQueue {
     /// Requests from here on are held back; `head`, unless `held` is set.
     open_to: u32,
     held: bool,
+    /// Requests from here on stay incomplete although they are done, if it is set.
+    complete_to: Option<u32>,
     /// Slots in use: not freed by a polled completion yet.
     taken: Arc<AtomicU32>,
     /// Unsignaled completions since the last one pushed.
@@ -59,6 +61,7 @@ impl SendQueue {
             tail: 0,
             open_to: 0,
             held: false,
+            complete_to: None,
             taken: Arc::default(),
             silent: 0,
             unanswered: 0,
@@ -258,6 +261,13 @@ impl SendQueue {
         self.tail == self.head
     }
 
+    /// Whether the peer has something to do before all requests are complete: those that are held
+    /// back, or are done and complete later on purpose, are not its business.
+    pub fn awaits_peer(&self) -> bool {
+        let acknowledged = self.complete_to.is_some() && self.done_to() == self.open_to;
+        self.tail != self.open_to && !acknowledged
+    }
+
     /// Count of requests posted and not complete, and of those that nothing was sent of.
     pub fn backlog(&self) -> (u32, u32) {
         (self.head.wrapping_sub(self.tail), self.head.wrapping_sub(self.next))
@@ -301,9 +311,27 @@ impl SendQueue {
         }
     }
 
+    /// Has requests that are done stay incomplete from `seq` on, until it is called again; for
+    /// acknowledgements that are late on purpose.
+    pub fn complete_up_to(&mut self, seq: u32) {
+        self.complete_to = Some(seq);
+    }
+
+    /// The oldest request that is not done: all before it may complete.
+    pub fn done_to(&self) -> u32 {
+        let mut seq = self.tail;
+        while seq != self.next && self.get(seq).is_done() {
+            seq = seq.wrapping_add(1);
+        }
+        seq
+    }
+
     /// Completes finished requests, in order.
     pub fn complete(&mut self, qp_num: u32, cq: &Cq) {
-        while self.tail != self.next && self.get(self.tail).is_done() {
+        while self.tail != self.next
+            && self.complete_to != Some(self.tail)
+            && self.get(self.tail).is_done()
+        {
             self.finish(qp_num, cq, WcStatus::Success, 0);
         }
     }
@@ -346,6 +374,7 @@ impl SendQueue {
         self.end_loan();
         self.tail = self.head;
         self.next = self.head;
+        self.complete_to = self.complete_to.map(|_| self.head);
         self.release();
         self.silent = 0;
         self.unanswered = 0;
@@ -542,16 +571,36 @@ mod tests {
         }
         assert!(!queue.is_held_up() && queue.is_pending(0) && !queue.is_pending(1));
         queue.segment_out(0, true);
-        assert!(!queue.has_pending() && queue.peek().is_none());
+        assert!(!queue.has_pending() && queue.peek().is_none() && queue.awaits_peer());
         queue.segments_acked(0, 1);
         queue.complete(1, &cq);
-        assert!(queue.is_held_up());
+        assert!(queue.is_held_up() && !queue.awaits_peer());
         queue.fail(1, 1, &cq, WcStatus::RetryExcErr, 0);
         queue.release();
         assert_eq!(queue.peek().map(|(seq, _)| seq), Some(2));
         queue.flush(1, &cq);
         assert_eq!(polled(&cq), [(0, 0), (1, 12), (2, 5)]);
         assert_eq!(queue.succeeded(), 1);
+    }
+
+    #[test]
+    fn what_is_done_completes_no_further_than_is_said() {
+        let (mut queue, cq) = queue(4);
+        queue.complete_up_to(0);
+        for id in 0..3 {
+            post(&mut queue, id, SendOp::Send, SIGNALED).unwrap();
+            queue.segment_out(id as u32, true);
+        }
+        queue.segments_acked(0, 1);
+        queue.segments_acked(1, 1);
+        queue.complete(1, &cq);
+        assert_eq!((polled(&cq), queue.done_to()), (vec![], 2));
+        assert!(queue.awaits_peer());
+        queue.complete_up_to(1);
+        queue.complete(1, &cq);
+        assert_eq!((polled(&cq), queue.done_to()), (vec![(0, 0)], 2));
+        queue.flush(1, &cq);
+        assert_eq!(polled(&cq), [(1, 0), (2, 5)]);
     }
 
     #[test]
