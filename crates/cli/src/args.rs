@@ -8,6 +8,8 @@ use clap_complete::Shell;
 use weft_capture::{CaptureSpec, CaptureSpecError};
 use weft_fault::FaultPlan;
 
+use crate::scenario::SeedRange;
+
 /// RDMA over any IP network, in user space.
 #[derive(Debug, Parser)]
 #[command(name = "weft", version = env!("WEFT_VERSION"), after_long_help = SEE_ALSO)]
@@ -158,6 +160,34 @@ pub struct RunOptions {
     /// in the name is the process id. `weft trace show FILE` draws it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
+
+    /// Run CMD under the faults of a scenario file, and judge it by what the file expects
+    ///
+    /// The exit status is 0 if all is as expected, else 1; a timeline is written to stderr.
+    /// docs/scenarios.md says what such a file has in it; docs/gallery.md has twenty.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["require_traffic", "stats"]
+    )]
+    pub scenario: Option<PathBuf>,
+
+    /// Run CMD under the random faults of many seeds, until one makes it crash or hang
+    ///
+    /// That plan is then made as small as it can be, and printed. With --scenario the expectations
+    /// of the file say what a failure is. What CMD writes is discarded.
+    #[arg(
+        long,
+        value_name = "SEED..SEED",
+        value_parser = SeedRange::parse,
+        conflicts_with_all = ["fault", "require_traffic", "stats", "json"]
+    )]
+    pub fuzz_faults: Option<SeedRange>,
+
+    /// With --scenario, write what happened as one line of JSON instead of a timeline
+    #[arg(long, requires = "scenario")]
+    pub json: bool,
 
     /// Fail with status 123 if CMD succeeds and no RDMA operation ran
     #[arg(long)]
@@ -395,6 +425,12 @@ EXAMPLES
         weft run --fault 'drop=1%; delay=5ms; seed=7' ./program
         weft run --pcap out.pcapng ./program
 
+    Is a port that flaps survived, and how soon?
+        weft run --scenario examples/scenarios/port-flap.toml -- mpirun -n 2 ./program
+
+    Which faults make it crash or hang?
+        weft run --fuzz-faults 1..100 -- ./program
+
 FAULTS
     qp-error[=SHARE][:after=N|at=TIME][,status=STATUS][,ON]
                     A request fails, and its queue pair
@@ -438,6 +474,8 @@ FAULTS
     seed=NUMBER     Repeats what was left to chance
 
 EXIT STATUS
+    0, 1 With --scenario: all is as expected, or not; with --fuzz-faults: nothing failed, or
+         something did
     123  CMD succeeded without traffic, against --require-traffic
     125  weft itself failed, or was called wrongly
     126  CMD was found but could not be executed
@@ -472,7 +510,7 @@ ENVIRONMENT
     WEFT_TRACE      Where events are written, as --trace
     WEFT_STATS      on or off: as --stats; the default is on under CI=true
     WEFT_TALLY      Set by weft run: where the processes of a run count
-    WEFT_JOURNAL    A file where the processes of a run say which faults happened
+    WEFT_JOURNAL    Set by weft run --scenario: where they say which faults happened
     WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`
     WEFT_INSECURE   1 lets weft0 speak to other hosts in clear text
     WEFT_TRANSPORT  auto, shuttle or iwarp: what rdma-cm connects by, and --sockets

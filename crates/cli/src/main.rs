@@ -26,6 +26,7 @@ mod preload;
 mod program;
 mod reference;
 mod run;
+mod scenario;
 mod stubs;
 mod sys;
 mod tally_file;

@@ -13,6 +13,7 @@ use weft_net::secrecy::read_key;
 
 use crate::args::{Level, RunOptions};
 use crate::program::Executable;
+use crate::scenario::{self, Expectations, ExpectedExit, ScenarioFile, ScenarioManner};
 use crate::watch::Watch;
 use crate::{OUR_FAILURE, capture, library, preload, stubs, sys, variables};
 
@@ -45,6 +46,9 @@ pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
     if let Err(error) = environment.prepare(options) {
         return Err(RunFailure { status: OUR_FAILURE, error });
     }
+    if options.scenario.is_some() || options.fuzz_faults.is_some() {
+        return judge(options, &environment);
+    }
     plan_faults(options, &mut environment);
     let ours = |error| RunFailure { status: OUR_FAILURE, error };
     if let Some(pcap) = &options.pcap {
@@ -62,6 +66,33 @@ pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
         return Ok(watch.conclude(end));
     }
     Err(failure(options, sys::exec(&options.command, &environment.0)))
+}
+
+/// Runs CMD under a scenario, or under random plans, and judges it.
+fn judge(options: &RunOptions, environment: &Environment) -> Result<u8, RunFailure> {
+    let ours = |error| RunFailure { status: OUR_FAILURE, error };
+    let file = options.scenario.as_deref().map(ScenarioFile::read).transpose().map_err(ours)?;
+    // An error of starting CMD is CMD's, as without a scenario.
+    let started = |error: Error| match error.downcast::<io::Error>() {
+        Ok(error) => failure(options, error),
+        Err(error) => ours(error),
+    };
+    if let Some(seeds) = options.fuzz_faults {
+        // Programs may fail under a random fault; they may not crash or hang.
+        let lenient = Expectations { exit: ExpectedExit::ByItself, ..Expectations::default() };
+        let expect = file.map_or(lenient, |file| file.expect);
+        return scenario::fuzz(&options.command, environment, seeds, &expect).map_err(started);
+    }
+    let Some(ScenarioFile { name, mut plan, expect }) = file else { return Ok(OUR_FAILURE) };
+    options.fault.iter().cloned().for_each(|more| plan.add(more));
+    let plan = plan.seeded(RandomState::new().hash_one(0) >> SEED_SHIFT);
+    // Without a stderr the seed is lost, and nothing else.
+    let _ = writeln!(io::stderr(), "weft: scenario {name}: {plan}");
+    let manner = ScenarioManner::default();
+    let outcome = scenario::run_scenario(&options.command, environment, &plan, &expect, manner)
+        .map_err(started)?;
+    outcome.print(&name, &plan, options.json);
+    Ok(u8::from(!outcome.is_ok()))
 }
 
 /// Becomes `command`, as `weft run` would, with these variables besides. Comes back only with the
@@ -107,6 +138,7 @@ pub fn allow_clear_text() {
 }
 
 /// The environment that CMD will have, in the order that ours has.
+#[derive(Clone)]
 pub struct Environment(Vec<(OsString, OsString)>);
 
 impl Environment {
@@ -117,6 +149,11 @@ impl Environment {
     /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+    }
+
+    /// Every variable with its value.
+    pub fn all(&self) -> &[(OsString, OsString)] {
+        &self.0
     }
 
     /// Sets a variable.

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
-pub use child::{ChildExit, die_of, spawn};
+pub use child::{Child, ChildExit, SpawnManner, die_of, spawn, spawn_in};
 pub use socket::{forbid_fragments, join, segment, widen};
 
 /// `main`, called by the C library directly.

@@ -18,6 +18,7 @@
 
 mod dice;
 mod forms;
+mod fuzz;
 mod parse;
 mod selector;
 mod show;

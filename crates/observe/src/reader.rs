@@ -47,11 +47,20 @@ pub enum ReaderAnswer {
 
 /// Asks every process that has a socket in `dir`. Sockets of processes that are gone are removed.
 pub fn read_all(dir: &Path, limits: ReadLimits) -> Vec<SeenProcess> {
+    read_those(dir, limits, |_| true)
+}
+
+/// The same of those that are `wanted`, by their ids.
+pub fn read_those(
+    dir: &Path,
+    limits: ReadLimits,
+    wanted: impl Fn(u32) -> bool,
+) -> Vec<SeenProcess> {
     let until = clock::now() + limits.all;
     let mut seen = Vec::new();
     for path in place::sockets(dir) {
         let deadline = until.min(clock::now() + limits.each);
-        let Some(pid) = place::pid_of(&path) else { continue };
+        let Some(pid) = place::pid_of(&path).filter(|pid| wanted(*pid)) else { continue };
         let answer = match ask(&path, deadline) {
             Ok(Some(report)) => ReaderAnswer::Report(Box::new(report)),
             Ok(None) => ReaderAnswer::Nonsense,
@@ -148,6 +157,7 @@ mod tests {
             SeenProcess { pid: 5, answer: ReaderAnswer::Nonsense },
         ];
         assert_eq!(seen, expected);
+        assert_eq!(read_those(&dir, SOON, |pid| pid == 6), []);
         assert!(!place::socket_path(&dir, 3, 0).exists(), "its process is gone");
         for peer in peers {
             peer.join().unwrap();

@@ -4,9 +4,12 @@
 //! and streams. It is killed if this process is killed, and is sent the signals that come for it.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::mem;
+use std::os::fd::AsRawFd;
 use std::ptr;
+use std::time::Duration;
 
 use super::exec;
 
@@ -18,6 +21,7 @@ const OF_FAULTS: [libc::c_int; 6] =
 pub struct Child {
     id: libc::pid_t,
     awaited: libc::sigset_t,
+    group: bool,
 }
 
 /// End of the child.
@@ -29,12 +33,33 @@ pub enum ChildExit {
     Signal(libc::c_int),
 }
 
+/// How a child is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpawnManner {
+    /// It leads a process group of its own, so that [`Child::end`] reaches what it has started.
+    pub group: bool,
+    /// What it writes is discarded.
+    pub silent: bool,
+}
+
 /// Starts `command`, found along `PATH`, with exactly this environment. From now on signals for
 /// this process wait for [`Child::wait`].
 ///
 /// # Errors
 /// It cannot be executed, or there can be no further process.
 pub fn spawn(command: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Child> {
+    spawn_in(command, environment, SpawnManner::default())
+}
+
+/// The same, in a certain manner.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_in(
+    command: &[OsString],
+    environment: &[(OsString, OsString)],
+    manner: SpawnManner,
+) -> io::Result<Child> {
     let awaited = awaited();
     let before = set_mask(libc::SIG_BLOCK, &awaited);
     // With SIGCHLD ignored the kernel discards the exit status.
@@ -52,7 +77,7 @@ pub fn spawn(command: &[OsString], environment: &[(OsString, OsString)]) -> io::
         // SAFETY: as found above.
         unsafe { libc::signal(libc::SIGCHLD, on_child) };
         set_mask(libc::SIG_SETMASK, &before);
-        let error = match die_with(parent) {
+        let error = match die_with(parent) && prepare(manner) {
             true => exec(command, environment),
             false => io::Error::from_raw_os_error(libc::ECHILD),
         };
@@ -63,7 +88,7 @@ pub fn spawn(command: &[OsString], environment: &[(OsString, OsString)]) -> io::
     }
     drop(writer);
     let mut code = [0; 4];
-    let child = Child { id, awaited };
+    let child = Child { id, awaited, group: manner.group };
     match reader.read_exact(&mut code) {
         // `exec` closed the other end.
         Err(_) => Ok(child),
@@ -82,7 +107,58 @@ fn die_with(parent: libc::pid_t) -> bool {
     unsafe { libc::getppid() == parent }
 }
 
+/// Whether the child is as `manner` says now.
+fn prepare(manner: SpawnManner) -> bool {
+    // SAFETY: takes numbers.
+    let grouped = !manner.group || unsafe { libc::setpgid(0, 0) } == 0;
+    grouped && (!manner.silent || silence().is_ok())
+}
+
+/// What this process writes is discarded from now on.
+fn silence() -> io::Result<()> {
+    let nothing = OpenOptions::new().write(true).open("/dev/null")?;
+    for fd in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+        // SAFETY: takes numbers; both descriptors are this process's own.
+        if unsafe { libc::dup2(nothing.as_raw_fd(), fd) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 impl Child {
+    /// Waits as [`Child::wait`] does, for so long at most; `None` if the child goes on.
+    ///
+    /// # Errors
+    /// As [`Child::wait`].
+    pub fn wait_for(&self, time: Duration) -> io::Result<Option<ChildExit>> {
+        let limit = libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        // SAFETY: an all-zero structure is a place for the answer.
+        let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+        // SAFETY: the set and the limit are initialised, and `info` a live local.
+        let signal = unsafe { libc::sigtimedwait(&self.awaited, &mut info, &limit) };
+        self.handle(signal, &info)
+    }
+
+    /// Kills the child, and its process group if it leads one, and waits for its end.
+    pub fn end(&self) {
+        let target = if self.group { -self.id } else { self.id };
+        // SAFETY: takes numbers; the child is not reaped yet.
+        unsafe { libc::kill(target, libc::SIGKILL) };
+        self.reap(0);
+    }
+
+    /// Kills what is left of the process group that the child led, after its end.
+    pub fn end_rest(&self) {
+        if self.group {
+            // SAFETY: takes numbers. The group's number is in use as long as it has members.
+            unsafe { libc::kill(-self.id, libc::SIGKILL) };
+        }
+    }
+
     /// Passes signals on until the child has ended.
     ///
     /// # Errors
@@ -93,20 +169,26 @@ impl Child {
             let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
             // SAFETY: the set is initialised, and `info` a live local.
             let signal = unsafe { libc::sigwaitinfo(&self.awaited, &mut info) };
-            match signal {
-                libc::SIGCHLD => {
-                    if let Some(end) = self.look()? {
-                        return Ok(end);
-                    }
-                }
-                // What a terminal sends, it sends to the child as well.
-                signal if signal > 0 && info.si_code != libc::SI_KERNEL => {
-                    // SAFETY: takes numbers; the child is not reaped yet.
-                    unsafe { libc::kill(self.id, signal) };
-                }
-                _ => {}
+            if let Some(end) = self.handle(signal, &info)? {
+                return Ok(end);
             }
         }
+    }
+
+    /// Acts on what a wait for signals gave; the end of the child, if that is what it was.
+    fn handle(&self, signal: libc::c_int, info: &libc::siginfo_t) -> io::Result<Option<ChildExit>> {
+        match signal {
+            libc::SIGCHLD => return self.look(),
+            // What a terminal sends, it sends to the child as well, unless that has a group of its
+            // own.
+            signal if signal > 0 && (self.group || info.si_code != libc::SI_KERNEL) => {
+                let target = if self.group { -self.id } else { self.id };
+                // SAFETY: takes numbers; the child is not reaped yet.
+                unsafe { libc::kill(target, signal) };
+            }
+            _ => {}
+        }
+        Ok(None)
     }
 
     /// How the child ended, if it has. With one that is stopped this process stops.

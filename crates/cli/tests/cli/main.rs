@@ -8,4 +8,5 @@ mod injection;
 mod install;
 mod perf;
 mod process;
+mod scenario;
 mod traffic;

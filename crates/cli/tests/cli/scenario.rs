@@ -1,0 +1,110 @@
+//! `weft run --scenario` and `--fuzz-faults`: what is judged, and what is said of it. What needs
+//! traffic is in interop/clients/tests/gallery.rs.
+
+use weft_testkit::Dir;
+
+use crate::common::{run, text};
+
+/// The exit status and stderr of `command` under a scenario of this text.
+fn judged(name: &str, scenario: &str, options: &[&str], command: &[&str]) -> (Option<i32>, String) {
+    let dir = Dir::new(&format!("scenario-{name}"));
+    let file = dir.path("test.toml");
+    std::fs::write(&file, scenario).unwrap();
+    let file = file.display().to_string();
+    let line = [options, &["--scenario", &file, "--"], command].concat();
+    let output = run(&line);
+    (output.status.code(), text(&output.stderr))
+}
+
+#[test]
+fn a_status_is_judged() {
+    let (status, said) = judged("ok", "[expect]\nexit = [3, 4]", &[], &["sh", "-c", "exit 3"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("weft: ok: exit: exit status 3 or 4; it was exit status 3\n"), "{said}");
+    assert!(said.ends_with("weft: scenario test: passed\n"), "{said}");
+    let (status, said) = judged("bad", "", &[], &["sh", "-c", "exit 3"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("weft: FAILED: exit: exit status 0; it was exit status 3\n"), "{said}");
+}
+
+#[test]
+fn a_signal_is_no_status() {
+    let any = "[expect]\nexit = \"any\"";
+    let (status, said) = judged("signal", any, &[], &["sh", "-c", "kill -SEGV $$"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("it was killed by signal 11"), "{said}");
+}
+
+#[test]
+fn what_hangs_is_killed_with_what_it_has_started() {
+    let dir = Dir::new("scenario-group");
+    let left = dir.path("pid");
+    let script = format!("sleep 3600 & echo $! > {0}; wait", left.display());
+    let scenario = "[expect]\nexit = \"any\"\nwithin = \"200ms\"";
+    let (status, said) = judged("hang", scenario, &[], &["sh", "-c", &script]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("no end in time"), "{said}");
+    let pid = std::fs::read_to_string(left).unwrap();
+    let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+}
+
+#[test]
+fn the_plan_reaches_cmd_and_the_outcome_is_json_on_request() {
+    let steps = "name = \"flap\"\nseed = 7\n[[step]]\nfault = \"drop=1%\"\nat = \"1s\"\n\
+                 until = \"2s\"\nprocess = 3";
+    let show = ["sh", "-c", "echo \"$WEFT_FAULT\" >&2"];
+    let (status, said) = judged("json", steps, &["--json"], &show);
+    assert_eq!(status, Some(0), "{said}");
+    let plan = "drop=1%:at=1s,until=2s,rank=3; seed=7";
+    assert!(said.contains(&format!("weft: scenario flap: {plan}\n{plan}\n")), "{said}");
+    let json: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!((&json["scenario"], &json["ok"]), (&"flap".into(), &true.into()));
+    assert_eq!(json["expectations"][0]["expectation"], "exit");
+    assert_eq!(json["timeline"][0]["what"], "exit status 0");
+}
+
+#[test]
+fn what_cannot_be_measured_has_failed() {
+    let stall = "[expect]\nmax_stall = \"1s\"\nrecovers_to = 0.5";
+    let (status, said) = judged("nothing", stall, &[], &["true"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("nothing to measure: no process moved data"), "{said}");
+    assert!(said.contains("nothing to measure: no fault happened"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_wrong_is_refused_with_its_line() {
+    let (status, said) = judged("wrong", "\n[[step]]\nfault = \"dorp=1%\"", &[], &["true"]);
+    assert_eq!(status, Some(125), "{said}");
+    assert!(said.contains("test.toml: line 3: `dorp` is no fault; there are qp-error"), "{said}");
+    let output = run(&["--scenario", "/nonexistent.toml", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("cannot read the scenario /nonexistent.toml"));
+    let (status, _) = judged("missing", "", &[], &["/nonexistent/program"]);
+    assert_eq!(status, Some(127));
+}
+
+#[test]
+fn random_plans_find_what_crashes_and_make_it_small() {
+    let crash = "case $WEFT_FAULT in *addr-gone=*) kill -SEGV $$;; esac; exit 1";
+    let output = run(&["--fuzz-faults", "1..200", "--", "sh", "-c", crash]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(": ok, exit status 1: "), "{said}");
+    assert!(said.contains("FAILED, exit: killed by signal 11: "), "{said}");
+    let smallest = said.lines().find(|line| line.contains("--fault '")).unwrap();
+    assert!(smallest.contains("--fault 'addr-gone="), "{smallest}");
+    assert_eq!(smallest.matches(';').count(), 1, "only the seed is left beside it: {smallest}");
+    assert!(said.contains("[[step]]\nfault = \"addr-gone="), "{said}");
+}
+
+#[test]
+fn random_plans_that_find_nothing_say_so() {
+    let output = run(&["--fuzz-faults", "1..4", "--", "sh", "-c", "exit 1"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("no failure under the plans of seeds 1 to 3"), "{said}");
+    let wrong = run(&["--fuzz-faults", "4..1", "--", "true"]);
+    assert!(text(&wrong.stderr).contains("`4..1` is no range of seeds"));
+}
