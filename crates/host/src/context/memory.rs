@@ -47,7 +47,7 @@ impl Context {
         let spec = RegionSpec { pd, addr, len: length, iova, access, backing };
         let key = self.device.register(&spec)?;
         if let Some(faults) = self.host.faults() {
-            faults.plan_region((self.host.reactor(), &self.device), self.personality, key);
+            faults.plan_region((self.host.reactor(), &self.device), self.id, key);
         }
         Ok(key)
     }

@@ -170,12 +170,12 @@ fn events_between(before: DeviceState, now: DeviceState, rows: usize) -> Vec<Asy
 
 /// What a context was told last, and of what time that was.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct ToldDevice {
     state: DeviceState,
     at: Instant,
 }
 
-impl Told {
+impl ToldDevice {
     /// The events from then until `now`, in their order: of a short outage both, however late this
     /// is called.
     fn advance(&mut self, changes: &DeviceChanges, now: Instant, rows: usize) -> Vec<AsyncKind> {
@@ -205,7 +205,7 @@ pub(crate) struct DeviceWatch {
     rows: Box<dyn Fn() -> usize + Send + Sync>,
     changes: DeviceChanges,
     events: Arc<AsyncQueue>,
-    told: Mutex<Told>,
+    told: Mutex<ToldDevice>,
     members: Mutex<Vec<Weak<dyn EndsWithDevice>>>,
     gone: AtomicBool,
 }
@@ -229,7 +229,7 @@ impl DeviceWatch {
         if changes.0.is_empty() {
             return Ok(None);
         }
-        let told = Told { state: changes.state(before), at: before };
+        let told = ToldDevice { state: changes.state(before), at: before };
         if told.state.resetting {
             return Err(Misuse::System(libc::ENODEV));
         }
@@ -307,7 +307,7 @@ mod tests {
     fn events_by(list: &[(FaultKind, u64)], rows: usize, step: usize) -> Vec<(u64, AsyncKind)> {
         let start = weft_os::clock::now();
         let changes = changes(start, list);
-        let mut told = Told { state: DeviceState::default(), at: start };
+        let mut told = ToldDevice { state: DeviceState::default(), at: start };
         let mut events = Vec::new();
         for ms in (0..=100).step_by(step) {
             let now = start + Duration::from_millis(ms);
