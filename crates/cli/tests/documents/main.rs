@@ -3,6 +3,7 @@
 mod commands;
 mod first_program;
 mod messages;
+mod summary;
 
 use std::fs;
 use std::path::{Path, PathBuf};
