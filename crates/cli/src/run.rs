@@ -46,9 +46,6 @@ pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
     if let Err(error) = environment.prepare(options) {
         return Err(RunFailure { status: OUR_FAILURE, error });
     }
-    if options.scenario.is_some() || options.fuzz_faults.is_some() {
-        return judge(options, &environment);
-    }
     plan_faults(options, &mut environment);
     let ours = |error| RunFailure { status: OUR_FAILURE, error };
     if let Some(pcap) = &options.pcap {
@@ -58,6 +55,9 @@ pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
     if let Some(trace) = &options.trace {
         let path = capture::make_room_for_trace(trace).map_err(ours)?;
         environment.set("WEFT_TRACE", path);
+    }
+    if options.scenario.is_some() || options.fuzz_faults.is_some() {
+        return judge(options, &environment);
     }
     if let Some(watch) = Watch::wanted(options, &mut environment).map_err(ours)? {
         let end = sys::spawn(&options.command, &environment.0)
@@ -112,7 +112,8 @@ pub fn become_with(command: Vec<OsString>, variables: Vec<(&'static str, String)
 /// Prints the plan of faults and its seed, so that the run can be repeated; all programs of the run
 /// have the same seed.
 fn plan_faults(options: &RunOptions, environment: &mut Environment) {
-    if options.fault.is_empty() {
+    // A scenario has them in its own plan.
+    if options.fault.is_empty() || options.scenario.is_some() {
         return;
     }
     let mut plan = FaultPlan::default();
