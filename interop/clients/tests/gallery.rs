@@ -40,7 +40,7 @@ fn fault_of(row: &Row) -> Option<String> {
     let Row { name, client, fails } = row;
     Lab::with(&[client.split(' ').next().unwrap_or_default()])?;
     let scenarios = root().join("examples/scenarios");
-    let run = Program::at(&weft()).on_its_own().arg("run").arg("--json").arg("--scenario");
+    let run = Program::at(weft()).on_its_own().arg("run").arg("--json").arg("--scenario");
     let run = run.arg(scenarios.join(format!("{name}.toml"))).arg("--");
     let run = run.arg(scenarios.join("pair.sh")).args(client);
     let ended = run.env("PORT", free_port().to_string()).run();
