@@ -72,6 +72,39 @@ fn cubic_lives_beside_it() {
     }
 }
 
+/// Parts of the path that `count` flows of weave and as many of `other` have, in a minute.
+fn part_of_weave(path: &str, count: u32, other: &str) -> f64 {
+    let text = format!(
+        r#"
+        name = "test"
+        about = ""
+        duration = "60s"
+        warmup = "10s"
+        [[link]]
+        name = "core"
+        path = "{path}"
+        [[flow]]
+        controller = "weave"
+        count = "{count}"
+        [[flow]]
+        controller = "{other}"
+        over = "tcp"
+        acks = "each"
+        count = "{count}"
+        "#
+    );
+    let outcome = outcome(&SimPlan::parse(&text).unwrap());
+    outcome.groups.iter().find(|group| group.label == "weave").unwrap().share
+}
+
+#[test]
+fn it_lives_beside_bbr() {
+    for (path, count) in [("70ms 400mbit queue=1bdp", 1), ("70ms 400mbit queue=1bdp", 10)] {
+        let part = part_of_weave(path, count, "bbr1");
+        assert!(part > 0.35 && part < 0.8, "{path}, {count}: {part}");
+    }
+}
+
 #[test]
 fn after_an_outage_the_rate_is_back_soon() {
     let outcome = outcome(&plan("70ms 200mbit queue=1bdp outage=3s+2s", "8s", "1s", "weave", ""));

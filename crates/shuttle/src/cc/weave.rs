@@ -2,8 +2,10 @@
 //! states, signals and gains; `docs/simulator.md` has its results.
 //!
 //! Files: `arrival` reads the receiver's clock; `model` estimates rate, round trip and rounds;
-//! `loss` separates random loss from congestion; `guard` holds what is sent to what is delivered;
-//! `start`, `probe` and `share` decide about the phases Ramp and Drain, Up and Down, and Cruise;
+//! `loss` separates random loss from congestion, `trial` tells whether it depends on the rate, and
+//! `rivals` whether those who share the path answer it; `guard` holds what is sent to what is
+//! delivered; `start`, `probe` and `share` decide about the phases Ramp and Drain, Up and Down, and
+//! Cruise;
 //! `answer` reacts to congestion; `outputs` computes pacing rate and window.
 //!
 //! Invariant: pacing is the control, and outside Ramp the bytes in flight are bounded by a multiple
@@ -16,8 +18,10 @@ mod loss;
 mod model;
 mod outputs;
 mod probe;
+mod rivals;
 mod share;
 mod start;
+mod trial;
 
 use super::controller::{Acked, Controller, Ecn, Lost, Params, Saved, Sent, Spurious};
 use super::rate::{SECOND_NS, octets_in};
@@ -26,7 +30,10 @@ use guard::RateGuard;
 use loss::LossFilter;
 use model::{Model, Round};
 use probe::RateProbe;
+use rivals::RivalFilter;
+use share::PathStep;
 use start::Train;
+use trial::RateTrial;
 
 /// Packets of the first flight: one call with segmentation offload.
 const INITIAL_PACKETS: u64 = 64;
@@ -60,6 +67,8 @@ enum WeavePhase {
     Cruise { probe_at_ns: u64, rounds: u32 },
     /// Probing for more: a bounded excess in flight.
     Up(RateProbe),
+    /// Nine tenths of the rate, to see whether losses depend on it.
+    Trial,
     /// Draining the queue of a probe; rounds so far.
     Down { rounds: u32 },
     /// Half a bandwidth-delay product in flight, to measure the smallest round trip again; its end,
@@ -79,6 +88,7 @@ pub struct Weave {
     /// Factor by which a flight of Ramp lasts longer than four acknowledgement intervals.
     stretch: u64,
     guard: RateGuard,
+    trial: RateTrial,
     /// Latest round trip, without what its acknowledgement waited.
     latest_rtt_ns: u64,
     smoothed_rtt_ns: u64,
@@ -91,9 +101,10 @@ pub struct Weave {
     calm_rounds: u32,
     /// Consecutive rate reductions that should have drained the queue.
     yields: u32,
-    /// When a standing delay was last taken for the path's.
-    lengthened_ns: Option<u64>,
+    /// The last standing delay that was taken for the path's.
+    lengthened: Option<PathStep>,
     competes: bool,
+    rivals: RivalFilter,
     /// Rate before the first of these reductions, in bits per second.
     before_yield_bps: Option<u64>,
     /// Smallest and largest of the rounds' least round trips since the first reduction.
@@ -124,6 +135,7 @@ impl Weave {
             window: wished.unwrap_or(0).max(INITIAL_PACKETS * datagram),
             stretch: 1,
             guard: RateGuard::default(),
+            trial: RateTrial::default(),
             latest_rtt_ns: 0,
             recent_ns: [(0, 0); RECENT],
             smoothed_rtt_ns: 0,
@@ -131,8 +143,9 @@ impl Weave {
             queued_ns: 0,
             calm_rounds: 0,
             yields: 0,
-            lengthened_ns: None,
+            lengthened: None,
             competes: false,
+            rivals: RivalFilter::default(),
             before_yield_bps: None,
             standing_ns: None,
             cut: None,
@@ -181,8 +194,12 @@ impl Weave {
         let queue_ns = self.queue_ns();
         let is_limited = acked.rate.is_some_and(|sample| sample.app_limited);
         let above_ns = self.above_min_ns(self.latest_rtt_ns);
+        if !is_limited && self.begin_trial(now_ns) {
+            return;
+        }
         match self.phase {
             WeavePhase::Ramp { .. } => self.on_ramp_ack(acked),
+            WeavePhase::Trial => self.end_trial(now_ns),
             WeavePhase::Down { .. }
                 if acked.in_flight_octets <= self.bdp() || above_ns < queue_ns / 8 =>
             {
@@ -197,7 +214,7 @@ impl Weave {
             }
             WeavePhase::Up(probe)
                 if !self.competes
-                    && self.recent_above_ns() > queue_ns
+                    && self.recent_above_ns() > queue_ns + self.probe_spread_ns()
                     && self.may_queue(&probe) =>
             {
                 self.end_probe(now_ns);
@@ -225,6 +242,7 @@ impl Weave {
             // A queue that is gone with half of what this flow has in flight was its own.
             self.competes &= self.above_min_ns(floor_ns) > self.queue_ns();
             self.model.forget_min_rtt(now_ns, floor_ns);
+            self.guard.forget();
             self.cruise(now_ns);
         }
     }
@@ -237,8 +255,27 @@ impl Weave {
         }
         let gathered = self.loss.gather(round);
         let seen = if is_queued { Some(*round) } else { gathered };
-        if settled && seen.is_some_and(|seen| self.loss.is_congestion(&seen, is_queued)) {
-            return self.react(now_ns);
+        if self.competes {
+            self.rivals.handle(now_ns, round, self.above_min_ns(round.floor_rtt_ns));
+            self.is_cut &= !self.rivals.defies();
+        }
+        let with_queue = is_queued || self.trial.depends;
+        let is_congestion =
+            settled && seen.is_some_and(|seen| self.loss.is_congestion(&seen, with_queue));
+        if is_congestion && self.answer(now_ns, round, is_queued) {
+            return;
+        }
+        if gathered.is_some() && !is_congestion {
+            self.trial.calm();
+        }
+        self.on_phase_round(now_ns, round, is_queued);
+    }
+
+    /// Phase transitions at the end of a round without congestion.
+    fn on_phase_round(&mut self, now_ns: u64, round: &Round, is_queued: bool) {
+        // Queues that probes and competitors make grow within a round.
+        if matches!(self.phase, WeavePhase::Cruise { rounds: 1.., .. }) && !self.competes {
+            self.model.learn_spread(round);
         }
         match self.phase {
             WeavePhase::Up(probe) => self.on_probe_round(now_ns, round, probe),
@@ -255,6 +292,7 @@ impl Weave {
             _ => {}
         }
         if !is_queued
+            && !self.trial.depends
             && matches!(
                 self.phase,
                 WeavePhase::Drain { .. } | WeavePhase::Cruise { .. } | WeavePhase::Down { .. }
@@ -279,6 +317,7 @@ const RAMP: WeavePhase = WeavePhase::Ramp { train: Train::EMPTY, full_bps: 0, fu
 impl Controller for Weave {
     fn on_sent(&mut self, sent: &Sent) {
         self.model.send(sent.octets);
+        self.trial.send(sent.packets);
     }
 
     fn on_acked(&mut self, acked: &Acked) {
@@ -294,6 +333,7 @@ impl Controller for Weave {
             self.resume(bw_bps, rtt_ns);
         }
         self.pass_gap(acked);
+        self.ack_in_trial(acked);
         let round = self.model.handle(acked, forward_rtt_ns, self.paced_bps());
         // The acknowledgement that ends a round of Ramp is the first of the next flight.
         let is_ramp = matches!(self.phase, WeavePhase::Ramp { .. });
@@ -308,6 +348,7 @@ impl Controller for Weave {
 
     fn on_lost(&mut self, lost: &Lost) {
         self.model.lose(lost.packets, lost.sent_ns > self.answered_ns);
+        self.lose_in_trial(lost);
         self.widen_gap(lost);
     }
 

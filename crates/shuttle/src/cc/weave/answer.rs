@@ -1,6 +1,7 @@
 //! Reactions to congestion: excess loss and ECN marks; and exceptions from them: spurious losses
 //! and short outages.
 
+use super::model::Round;
 use super::{Weave, WeavePhase};
 use crate::cc::controller::{Acked, Ecn, Lost, Spurious};
 use crate::cc::rate::octets_in;
@@ -28,6 +29,21 @@ pub(super) struct Gap {
 }
 
 impl Weave {
+    /// Answers a round that lost too much; true if the rate was reduced, and all is done.
+    pub(super) fn answer(&mut self, now_ns: u64, round: &Round, is_queued: bool) -> bool {
+        if !is_queued && self.trial.depends {
+            return self.fit_to_delivered(now_ns, round);
+        }
+        if !self.competes && self.shorten(now_ns) {
+            return false;
+        }
+        if self.competes && !self.rivals.answers(now_ns) {
+            return false;
+        }
+        self.react(now_ns);
+        true
+    }
+
     /// Reacts to congestion, once for everything sent before.
     pub(super) fn react(&mut self, now_ns: u64) {
         let before_bps = self.model.bw_bps();

@@ -1,5 +1,5 @@
 //! Guard against overload: what is sent must arrive. A round that sent a quarter more than the next
-//! delivered, random loss apart, sends too fast whatever else is believed: the rate becomes what
+//! delivered, or a tenth more than makes up for random loss, sends too fast whatever else is believed: the rate becomes what
 //! was delivered. If that changes nothing, it is others that send too much.
 //!
 //! Invariant: a flow that is alone does not send more than 1.25 times what arrives for more than
@@ -10,6 +10,8 @@ use super::model::Round;
 use super::start::OVERLOAD;
 use crate::cc::rate::{SECOND_NS, bits_per_second};
 
+/// What more than making up for random loss is overload, where that is more than a quarter.
+const OVER_LOSS: f64 = 1.1;
 /// Reductions for overload in a row after which it is not of this flow's making.
 const CUTS_MAX: u32 = 3;
 /// Round trips that a round lasts if the path stood still.
@@ -35,6 +37,13 @@ struct RoundVolume {
     sent_octets: u64,
     delivered_octets: u64,
     lasted_ns: u64,
+}
+
+impl RateGuard {
+    /// Forgets the last rounds: they were not sent at the rate.
+    pub(super) fn forget(&mut self) {
+        self.rounds = [RoundVolume::default(); 3];
+    }
 }
 
 impl Weave {
@@ -64,8 +73,9 @@ impl Weave {
         // Acknowledgements that are late at the end of the two make them too long.
         let sure_ns =
             delivered_ns - self.model.late_ns().max(self.model.gap_ns()).min(delivered_ns / 2);
-        let most_bps = OVERLOAD * bits_per_second(delivered_octets, sure_ns) as f64;
-        let is_overload = sent_bps as f64 / self.loss.inflation() > most_bps;
+        let over = OVERLOAD.max(OVER_LOSS * self.loss.inflation());
+        let most_bps = over * bits_per_second(delivered_octets, sure_ns) as f64;
+        let is_overload = sent_bps as f64 > most_bps;
         if !is_overload || delivered_bps >= self.model.bw_bps() {
             self.guard.cuts = if is_overload { self.guard.cuts } else { 0 };
             return false;

@@ -75,8 +75,13 @@ impl LossFilter {
         1.0 / (1.0 - self.random.min(COMPENSATED_MAX))
     }
 
+    /// Sets what is lost whatever the rate, as a fraction of packets.
+    pub fn set_random(&mut self, share: f64) {
+        (self.random, self.is_seeded) = (share, true);
+        (self.acked, self.lost) = (0, 0);
+    }
+
     /// Random loss as a fraction of packets.
-    #[cfg(test)]
     pub fn random(&self) -> f64 {
         self.random
     }
@@ -87,15 +92,7 @@ mod tests {
     use super::*;
 
     fn round(acked: u64, lost: u64) -> Round {
-        Round {
-            floor_rtt_ns: 0,
-            acked,
-            lost,
-            octets: 0,
-            sent_octets: 0,
-            lasted_ns: 1,
-            app_limited: false,
-        }
+        Round { floor_rtt_ns: 0, acked, lost, lasted_ns: 1, ..Round::EMPTY }
     }
 
     #[test]

@@ -29,6 +29,10 @@ const UNREST_PART: u64 = 32;
 const UNREST_NS_MIN: u64 = 10_000;
 /// Part by which the lateness of acknowledgements shrinks in a round with less.
 const LATE_PART: u64 = 32;
+/// Gain of the average of the spread of round trips.
+const SPREAD_PART: u64 = 8;
+/// Spreads that the window holds besides: jitter in order delays all packets by most of its span.
+const SPREADS: f64 = 1.5;
 /// Window beyond the bandwidth-delay product for aggregated acknowledgements, 1.5 ms at the rate:
 /// longer than their interval of 1 ms.
 const ACK_SLACK_NS: u64 = 1_500_000;
@@ -50,26 +54,35 @@ pub struct Round {
     pub lasted_ns: u64,
     /// Application-limited: the totals say little about the path.
     pub app_limited: bool,
+    /// Round trips: their sum in nanoseconds, and how many.
+    pub rtts: (u64, u64),
 }
 
 impl Round {
+    /// A round in which nothing has happened.
+    pub const EMPTY: Self = Self {
+        floor_rtt_ns: u64::MAX,
+        acked: 0,
+        lost: 0,
+        octets: 0,
+        sent_octets: 0,
+        lasted_ns: 0,
+        app_limited: false,
+        rtts: (0, 0),
+    };
+
+    /// By how much the mean round trip exceeds the smallest, in nanoseconds.
+    pub fn spread_ns(&self) -> u64 {
+        let (sum_ns, count) = self.rtts;
+        sum_ns.checked_div(count).map_or(0, |mean_ns| mean_ns.saturating_sub(self.floor_rtt_ns))
+    }
+
     /// A round of one acknowledgement.
     pub fn of(acked: &Acked) -> Self {
         let [acked, lost] = [acked.packets, acked.lost_packets].map(u64::from);
-        Self { acked, lost, ..EMPTY }
+        Self { acked, lost, ..Self::EMPTY }
     }
 }
-
-/// A round in which nothing has happened.
-const EMPTY: Round = Round {
-    floor_rtt_ns: u64::MAX,
-    acked: 0,
-    lost: 0,
-    octets: 0,
-    sent_octets: 0,
-    lasted_ns: 0,
-    app_limited: false,
-};
 
 /// The path model.
 #[derive(Clone, Debug)]
@@ -85,6 +98,8 @@ pub struct Model {
     /// Round trips of the last round, and of this one.
     samples: u32,
     round_samples: u32,
+    /// By how much the mean round trip exceeds the smallest, averaged over rounds.
+    spread_ns: u64,
     /// Smallest one-way delay plus an unknown constant, in nanoseconds.
     min_one_way_ns: Option<i64>,
     arrivals: ArrivalClock,
@@ -111,12 +126,13 @@ impl Model {
             unrest_ns: 0,
             samples: 0,
             round_samples: 0,
+            spread_ns: 0,
             min_one_way_ns: None,
             arrivals: ArrivalClock::default(),
             late_ns: 0,
             round_late_ns: 0,
             stale_before_ns: 0,
-            round: EMPTY,
+            round: Round::EMPTY,
             floor_rtt_ns: u64::MAX,
             round_began_ns: 0,
             round_end_octets: 0,
@@ -189,7 +205,7 @@ impl Model {
         self.arrivals.end_round();
         self.samples = std::mem::take(&mut self.round_samples);
         self.learn_late();
-        Round { lasted_ns, ..std::mem::replace(&mut self.round, EMPTY) }
+        Round { lasted_ns, ..std::mem::replace(&mut self.round, Round::EMPTY) }
     }
 
     /// Learns how long acknowledgements waited in a round of steady sending.
@@ -207,6 +223,7 @@ impl Model {
         self.take_unrest(rtt_ns);
         self.round_samples += 1;
         self.round.floor_rtt_ns = self.round.floor_rtt_ns.min(rtt_ns);
+        self.round.rtts = (self.round.rtts.0 + rtt_ns, self.round.rtts.1 + 1);
         let min_ns = self.min_rtt_ns.get_or_insert(rtt_ns);
         *min_ns = rtt_ns.min(*min_ns);
         if rtt_ns <= *min_ns + *min_ns / CONFIRMS_SHARE {
@@ -306,6 +323,17 @@ impl Model {
         self.late_ns
     }
 
+    /// Learns how unlike round trips are from a round of steady sending.
+    pub fn learn_spread(&mut self, round: &Round) {
+        self.spread_ns = ((SPREAD_PART - 1) * self.spread_ns + round.spread_ns()) / SPREAD_PART;
+    }
+
+    /// By how much the mean round trip exceeds the smallest of its round, in nanoseconds; 0 if it is
+    /// below what counts as a queue anyway, as queues of this size are shared.
+    pub fn spread_ns(&self) -> u64 {
+        if self.spread_ns > self.usual_queue_ns() { self.spread_ns } else { 0 }
+    }
+
     /// Longest gap between arrivals of late, in nanoseconds.
     pub fn gap_ns(&self) -> u64 {
         self.arrivals.gap_ns()
@@ -320,6 +348,7 @@ impl Model {
     /// jitter.
     pub fn slack_octets(&self) -> u64 {
         let late_ns = self.late_ns.max(self.arrivals.gap_ns());
-        octets_in(self.bw.max(), ACK_SLACK_NS + self.restless_ns().max(late_ns))
+        let spread_ns = (SPREADS * self.spread_ns() as f64) as u64;
+        octets_in(self.bw.max(), ACK_SLACK_NS + self.restless_ns().max(late_ns) + spread_ns)
     }
 }

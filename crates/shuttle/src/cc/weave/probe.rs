@@ -22,6 +22,9 @@ const PROBE_GAIN: f64 = 1.01;
 /// Growth of the excess per round while no queue shows: 1/2.
 const PROBE_GROWTH_PART: u64 = 2;
 
+/// Part of the spread of round trips that is no queue of a probe: half of it.
+const PROBE_SPREAD_PART: u64 = 2;
+
 /// State of a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RateProbe {
@@ -70,7 +73,13 @@ impl Weave {
 
     /// Growth of the delay that shows that the queue of a probe grows.
     fn grown_queue_ns(&self) -> u64 {
-        self.model.restless_ns().max(self.queue_ns() * PROBE_EIGHTHS / 8)
+        let least_ns = self.queue_ns() * PROBE_EIGHTHS / 8;
+        self.model.restless_ns().max(least_ns) + self.probe_spread_ns()
+    }
+
+    /// What of a delay is no queue of a probe where round trips are unlike.
+    pub(super) fn probe_spread_ns(&self) -> u64 {
+        self.model.spread_ns() / PROBE_SPREAD_PART
     }
 
     pub(super) fn on_probe_round(&mut self, now_ns: u64, round: &Round, probe: RateProbe) {
@@ -80,7 +89,7 @@ impl Weave {
         let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
         let bw_bps = self.model.bw_bps();
         let gains = bw_bps as f64 > probe.before_bps as f64 * PROBE_GAIN;
-        let shows_ns = PROBE_QUEUE_NS.max(self.model.restless_ns());
+        let shows_ns = PROBE_QUEUE_NS.max(self.model.restless_ns()).max(self.model.spread_ns());
         let asks = self.competes || probe.extra >= octets_in(probe.before_bps, shows_ns);
         let idle = asks && fresh && !gains;
         if (probe.is_queued && is_queued && !self.competes) || idle {

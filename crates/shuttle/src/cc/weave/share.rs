@@ -7,6 +7,8 @@ use crate::cc::rate::SECOND_NS;
 
 /// Reductions without effect after which weave competes.
 const COMPETE_YIELDS: u32 = 4;
+/// The same where rivals of late are known: it is theirs.
+const KNOWN_YIELDS: u32 = 1;
 /// Rounds with a queue before a reduction: one may be another flow's probe.
 const YIELD_ROUNDS: u32 = 2;
 /// Time with a queue before a reduction, 50 ms: on short paths chance lasts for two rounds.
@@ -27,6 +29,14 @@ const YIELD_MAX: f64 = 0.1;
 const SHARED_PROBE_NS: u64 = SECOND_NS / 4;
 /// Random part of that time, so that flows do not probe in step.
 const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS / 2;
+
+/// A standing delay that was taken for that of a path which became longer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PathStep {
+    pub(super) at_ns: u64,
+    /// Smallest round trip before, in nanoseconds.
+    pub(super) before_ns: u64,
+}
 
 impl Weave {
     /// Handles a round of Cruise: reduces the rate in proportion to a standing queue, as all weave
@@ -55,7 +65,9 @@ impl Weave {
         if self.competes {
             return;
         }
-        if self.yields >= COMPETE_YIELDS && self.queued_rounds >= YIELD_ROUNDS {
+        let knows = self.rivals.is_known(now_ns);
+        let most_yields = if knows { KNOWN_YIELDS } else { COMPETE_YIELDS };
+        if self.yields >= most_yields && self.queued_rounds >= YIELD_ROUNDS {
             return self.end_yields(now_ns);
         }
         // One round may be another flow's probe; and a reduction shows a round later.
@@ -72,21 +84,36 @@ impl Weave {
         if let Some(bw_bps) = self.before_yield_bps.take() {
             self.model.set_bw(bw_bps, now_ns);
         }
-        let is_new =
-            self.lengthened_ns.is_none_or(|lengthened_ns| now_ns > lengthened_ns + LENGTHENED_NS);
+        let is_new = self.lengthened.is_none_or(|step| now_ns > step.at_ns + LENGTHENED_NS);
+        let knows = self.rivals.is_known(now_ns);
         let min_ns = self.min_rtt_ns();
         let is_steady = |&(least_ns, most_ns): &(u64, u64)| {
             let (varies_ns, above_ns) = (most_ns - least_ns, least_ns.saturating_sub(min_ns));
-            let of_path = is_new && varies_ns <= above_ns / OFFSET_PART;
+            let of_path = is_new && !knows && varies_ns <= above_ns / OFFSET_PART;
             of_path || varies_ns <= least_ns / STEADY_PART
         };
         if let Some((least_ns, _)) = self.standing_ns.take().filter(is_steady) {
-            self.lengthened_ns = Some(now_ns);
+            self.lengthened = Some(PathStep { at_ns: now_ns, before_ns: min_ns });
             self.model.forget_min_rtt(now_ns, least_ns);
             (self.queued_rounds, self.yields) = (0, 0);
         } else {
-            self.competes = true;
+            self.compete(now_ns);
         }
+    }
+
+    fn compete(&mut self, now_ns: u64) {
+        self.competes = true;
+        self.rivals.begin(now_ns);
+    }
+
+    /// Handles losses after a standing delay was taken for the path's: a longer path does not lose
+    /// more, so it was others' after all. True if there was one of late.
+    pub(super) fn shorten(&mut self, now_ns: u64) -> bool {
+        let is_late = |step: &mut PathStep| now_ns < step.at_ns + LENGTHENED_NS;
+        let Some(step) = self.lengthened.take_if(is_late) else { return false };
+        self.model.forget_min_rtt(now_ns, step.before_ns);
+        self.compete(now_ns);
+        true
     }
 
     pub(super) fn give_way(&mut self, now_ns: u64, round: &Round) {

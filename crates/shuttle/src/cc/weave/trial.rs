@@ -1,0 +1,271 @@
+//! Trials (phase Trial): whether losses without a queue depend on the rate. Random loss does not;
+//! what a policer takes, or a buffer too short to delay anything, ends below the path's rate. So
+//! once losses are worth making up for, a short run of packets is sent at nine tenths of the rate.
+//! If few of them are lost, losses are congestion from then on ([`RateTrial::depends`]), until
+//! reductions do not end them.
+//!
+//! Losses are counted as events: a burst is one, however many packets it takes, so that the chance
+//! that none falls into a trial is known.
+
+use super::model::Round;
+use super::{Weave, WeavePhase};
+use crate::cc::controller::{Acked, Lost};
+use crate::cc::rate::{SECOND_NS, octets_in, time_for_ns};
+
+/// Pacing gain of a trial, without what makes up for losses.
+pub(super) const TRIAL_GAIN: f64 = 0.9;
+/// Least random loss that is tried, 1.5 %: less does no harm if it is not random.
+const TRIED_LOSS: f64 = 0.015;
+/// Events expected in a trial. Of as many, three or less happen by chance once in 400 trials.
+const EVENTS: f64 = 12.0;
+/// Part of them that is enough to be at the expected rate: losses do not depend on the rate.
+const EVENTS_PART: f64 = 4.0;
+/// The same of packets.
+const LOSS_PART: f64 = 3.0;
+/// Part of the expected events without which a trial says nothing: it was cut short.
+const EVENTS_LEAST: f64 = 0.7;
+/// Longest trial, 2 s, or two round trips: events that are rarer are not those of a policer.
+const LONGEST_NS: u64 = 2 * SECOND_NS;
+/// Least part of a round trip that a trial lasts: a bucket fills.
+const LEAST_PART: u64 = 4;
+/// Time until the next trial, 10 s, twice as long after each.
+const WAIT_NS: u64 = 10 * SECOND_NS;
+/// The most of it, 160 s.
+const WAIT_MAX_NS: u64 = 160 * SECOND_NS;
+/// Time until a trial is thought of again that could not be made, 250 ms.
+const AGAIN_NS: u64 = SECOND_NS / 4;
+/// Growth of the loss since the last trial that asks for another at once: half, and 1 %.
+const MORE: (f64, f64) = (1.5, 0.01);
+/// Losses sent within 4 ms, or the time of 16 packets, are one event.
+const EVENT_NS: u64 = 4_000_000;
+/// The same in packets.
+const EVENT_PACKETS: u64 = 16;
+/// Packets of a sample of the density of events.
+const SAMPLE_PACKETS: u64 = 400;
+/// Gain of its average.
+const GAIN: f64 = 0.25;
+/// Reductions in a row that do not end losses, after which they are random after all.
+const CUTS_MAX: u32 = 4;
+/// Largest reduction at a time, to four fifths.
+const CUT_LEAST: f64 = 0.8;
+
+/// A trial under way, or whose packets are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct RunningTrial {
+    began_ns: u64,
+    /// When the last of its packets was sent.
+    ended_ns: Option<u64>,
+    /// Packets to send, and sent.
+    need: u64,
+    sent: u64,
+    acked: u64,
+    lost: u64,
+    events: u64,
+    /// When the probe is due that the trial put off.
+    probe_at_ns: u64,
+}
+
+impl RunningTrial {
+    fn covers(&self, sent_ns: u64) -> bool {
+        sent_ns >= self.began_ns && self.ended_ns.is_none_or(|ended_ns| sent_ns <= ended_ns)
+    }
+}
+
+/// What is known of how losses depend on the rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct RateTrial {
+    /// Events for each packet, and the sample since the last average.
+    density: f64,
+    packets: u64,
+    events: u64,
+    /// Sending time of the first loss of the newest event.
+    event_sent_ns: u64,
+    due_ns: u64,
+    wait_ns: u64,
+    /// Random loss at the last trial; 0 before the first.
+    tried_loss: f64,
+    running: Option<RunningTrial>,
+    /// Losses without a queue depend on the rate.
+    pub(super) depends: bool,
+    /// Reductions since losses last ceased, and the rate before the first, in bits per second.
+    cuts: u32,
+    before_bps: u64,
+}
+
+impl RateTrial {
+    /// Counts packets sent.
+    pub(super) fn send(&mut self, packets: u32) {
+        if let Some(running) = self.running.as_mut().filter(|running| running.ended_ns.is_none()) {
+            running.sent += u64::from(packets);
+        }
+    }
+
+    /// Counts lost packets, of which those sent within `merged_ns` are one event.
+    fn lose(&mut self, lost: &Lost, merged_ns: u64) {
+        let is_event = lost.sent_ns > self.event_sent_ns + merged_ns;
+        if is_event {
+            self.event_sent_ns = lost.sent_ns;
+        }
+        let packets = u64::from(lost.packets);
+        match self.running.as_mut().filter(|running| running.covers(lost.sent_ns)) {
+            Some(running) => {
+                running.lost += packets;
+                running.events += u64::from(is_event);
+            }
+            None => {
+                self.packets += packets;
+                self.events += u64::from(is_event);
+            }
+        }
+    }
+
+    /// Counts acknowledged packets.
+    fn acknowledge(&mut self, acked: &Acked) {
+        let packets = u64::from(acked.packets);
+        match self.running.as_mut().filter(|running| running.covers(acked.sent_ns)) {
+            Some(running) => running.acked += packets,
+            None => self.packets += packets,
+        }
+        if self.packets >= SAMPLE_PACKETS && self.running.is_none() {
+            let density = self.events as f64 / self.packets as f64;
+            let gain = if self.density == 0.0 { 1.0 } else { GAIN };
+            self.density += gain * (density - self.density);
+            (self.packets, self.events) = (0, 0);
+        }
+    }
+
+    /// Losses have ceased.
+    pub(super) fn calm(&mut self) {
+        self.cuts = 0;
+    }
+}
+
+impl Weave {
+    pub(super) fn lose_in_trial(&mut self, lost: &Lost) {
+        let octets = EVENT_PACKETS * u64::from(self.params.datagram_octets);
+        self.trial.lose(lost, EVENT_NS.max(time_for_ns(octets, self.model.bw_bps())));
+    }
+
+    /// Counts an acknowledgement; a trial all of whose packets have been told of is judged.
+    pub(super) fn ack_in_trial(&mut self, acked: &Acked) {
+        self.trial.acknowledge(acked);
+        // Packets that overtook each other are lost, or are not, a little later.
+        let margin_ns = self.smoothed_rtt_ns / 16;
+        let is_over = |running: &RunningTrial| {
+            running.ended_ns.is_some_and(|ended_ns| acked.sent_ns > ended_ns + margin_ns)
+        };
+        if let Some(running) = self.trial.running.take_if(|running| is_over(running)) {
+            self.judge(acked.now_ns, &running);
+        }
+    }
+
+    /// Begins a trial if one is due; true if it did.
+    pub(super) fn begin_trial(&mut self, now_ns: u64) -> bool {
+        let (loss, bw_bps) = (self.loss.random(), self.model.bw_bps());
+        let trial = &mut self.trial;
+        if self.phase != WeavePhase::Trial
+            && trial.running.take_if(|running| running.ended_ns.is_none()).is_some()
+        {
+            // A reaction ended it early.
+            (trial.tried_loss, trial.due_ns) = (0.0, now_ns + AGAIN_NS);
+        }
+        let WeavePhase::Cruise { probe_at_ns, rounds } = self.phase else { return false };
+        let grew = trial.tried_loss > 0.0 && loss > MORE.0 * trial.tried_loss + MORE.1;
+        let is_due = now_ns >= trial.due_ns || grew;
+        let may = rounds > 0 && !self.competes && trial.running.is_none() && trial.density > 0.0;
+        if loss < TRIED_LOSS || !is_due || !may {
+            return false;
+        }
+        let datagram = u64::from(self.params.datagram_octets);
+        let need = (EVENTS / trial.density) as u64;
+        if time_for_ns(need * datagram, bw_bps) > LONGEST_NS.max(2 * self.smoothed_rtt_ns) {
+            trial.due_ns = now_ns + AGAIN_NS;
+            return false;
+        }
+        let least = octets_in(bw_bps, self.smoothed_rtt_ns / LEAST_PART) / datagram;
+        trial.tried_loss = loss;
+        trial.running = Some(RunningTrial {
+            began_ns: now_ns,
+            need: need.max(least),
+            probe_at_ns,
+            ..RunningTrial::default()
+        });
+        self.phase = WeavePhase::Trial;
+        true
+    }
+
+    /// Returns to the rate once all packets of a trial are sent.
+    pub(super) fn end_trial(&mut self, now_ns: u64) {
+        let Some(running) = self.trial.running.as_mut() else { return self.cruise(now_ns) };
+        if running.sent >= running.need {
+            running.ended_ns = Some(now_ns);
+            self.phase = WeavePhase::Cruise { probe_at_ns: running.probe_at_ns, rounds: 0 };
+        }
+    }
+
+    fn judge(&mut self, now_ns: u64, running: &RunningTrial) {
+        let loss = self.loss.random();
+        let trial = &mut self.trial;
+        trial.wait_ns = (2 * trial.wait_ns).clamp(WAIT_NS, WAIT_MAX_NS);
+        trial.due_ns = now_ns + trial.wait_ns;
+        let packets = running.acked + running.lost;
+        let expected = packets as f64 * trial.density;
+        let share = running.lost as f64 / packets.max(1) as f64;
+        let is_sure = expected >= EVENTS_LEAST * EVENTS;
+        if is_sure && running.events as f64 <= expected / EVENTS_PART && share <= loss / LOSS_PART {
+            (trial.depends, trial.cuts) = (true, 0);
+            self.loss.set_random(share);
+        }
+    }
+
+    /// Reacts to losses that depend on the rate: it becomes what was delivered. True if it did;
+    /// losses that several of these do not end are random after all.
+    pub(super) fn fit_to_delivered(&mut self, now_ns: u64, round: &Round) -> bool {
+        let bw_bps = self.model.bw_bps();
+        if self.trial.cuts == 0 {
+            self.trial.before_bps = bw_bps;
+        }
+        self.trial.cuts += 1;
+        if self.trial.cuts > CUTS_MAX {
+            (self.trial.cuts, self.trial.depends) = (0, false);
+            self.model.set_bw(self.trial.before_bps, now_ns);
+            return false;
+        }
+        let least_bps = (CUT_LEAST * bw_bps as f64) as u64;
+        let delivered_bps = self.delivered_bps(round).clamp(least_bps, bw_bps);
+        self.answered_ns = now_ns;
+        // What was delivered is the rate of the path: there is no more to be had soon.
+        self.is_cut = false;
+        self.model.set_bw(delivered_bps, now_ns + self.smoothed_rtt_ns);
+        self.cruise(now_ns);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(sent_ns: u64, packets: u32) -> Lost {
+        let octets = u64::from(packets) * 1250;
+        let (now_ns, prior_delivered_octets, in_flight_octets) = (sent_ns, 0, 0);
+        Lost { now_ns, sent_ns, packets, octets, prior_delivered_octets, in_flight_octets }
+    }
+
+    #[test]
+    fn a_burst_is_one_event() {
+        let mut trial = RateTrial::default();
+        for sent_ns in [10, 11, 12, 30, 31] {
+            trial.lose(&lost(sent_ns * 1_000_000, 5), EVENT_NS);
+        }
+        assert_eq!((trial.packets, trial.events), (25, 2));
+    }
+
+    #[test]
+    fn what_a_trial_sends_is_counted_apart() {
+        let running = RunningTrial { began_ns: 100, ended_ns: Some(200), ..Default::default() };
+        let mut trial = RateTrial { running: Some(running), ..Default::default() };
+        [99, 100, 200, 201].into_iter().for_each(|sent_ns| trial.lose(&lost(sent_ns, 1), 0));
+        assert_eq!((trial.packets, trial.running.unwrap().lost), (2, 2));
+    }
+}
