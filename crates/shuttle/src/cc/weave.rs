@@ -26,7 +26,7 @@ mod trial;
 use super::controller::{Acked, Controller, Ecn, Lost, Params, Saved, Sent, Spurious};
 use super::rate::{SECOND_NS, octets_in};
 use answer::{Cut, Gap};
-use guard::RateGuard;
+use guard::{GuardVerdict, GuardView, RateGuard};
 use loss::LossFilter;
 use model::{Model, Round};
 use probe::RateProbe;
@@ -247,10 +247,34 @@ impl Weave {
         }
     }
 
+    /// Handles a round outside Ramp; true if it was overloaded, and the rate was reduced.
+    fn heed_guard(&mut self, now_ns: u64, round: &Round) -> bool {
+        let view = GuardView {
+            bw_bps: self.model.bw_bps(),
+            smoothed_rtt_ns: self.smoothed_rtt_ns,
+            late_ns: self.model.late_ns().max(self.model.gap_ns()),
+            inflation: self.loss.inflation(),
+        };
+        match self.guard.judge(now_ns, round, &view) {
+            GuardVerdict::Fine => return false,
+            GuardVerdict::Vain(before_bps) => {
+                self.model.set_bw(before_bps, now_ns);
+                return false;
+            }
+            GuardVerdict::Reduce(delivered_bps) => {
+                self.model.set_bw(delivered_bps, now_ns + self.smoothed_rtt_ns);
+            }
+        }
+        self.answered_ns = now_ns;
+        self.is_cut = true;
+        self.cruise(now_ns);
+        true
+    }
+
     fn on_round(&mut self, now_ns: u64, round: &Round) {
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns();
         let settled = !matches!(self.phase, WeavePhase::Refresh { .. });
-        if settled && self.guard(now_ns, round) {
+        if settled && self.heed_guard(now_ns, round) {
             return;
         }
         let gathered = self.loss.gather(round);

@@ -1,15 +1,16 @@
 //! Guard against overload: what is sent must arrive. A round that sent a quarter more than the next
-//! delivered, or a tenth more than makes up for random loss, sends too fast whatever else is believed: the rate becomes what
-//! was delivered. If that changes nothing, it is others that send too much.
+//! delivered, or a tenth more than makes up for random loss, sends too fast whatever else is
+//! believed: the rate becomes what was delivered. If that changes nothing, it is others that send
+//! too much.
 //!
 //! Invariant: a flow that is alone does not send more than 1.25 times what arrives for more than
 //! two rounds in a row outside Ramp.
 
-use super::Weave;
 use super::model::Round;
-use super::start::OVERLOAD;
 use crate::cc::rate::{SECOND_NS, bits_per_second};
 
+/// By how much more a round may send than the next deliver: the path is full beyond.
+pub(super) const OVERLOAD: f64 = 1.25;
 /// What more than making up for random loss is overload, where that is more than a quarter.
 const OVER_LOSS: f64 = 1.1;
 /// Reductions for overload in a row after which it is not of this flow's making.
@@ -39,30 +40,40 @@ struct RoundVolume {
     lasted_ns: u64,
 }
 
+/// What a round has to say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum GuardVerdict {
+    /// What was sent arrives.
+    Fine,
+    /// It does not: this is what was delivered, in bits per second.
+    Reduce(u64),
+    /// Reductions changed nothing; the rate before the first, in bits per second.
+    Vain(u64),
+}
+
+/// What the model knows of a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GuardView {
+    pub(super) bw_bps: u64,
+    pub(super) smoothed_rtt_ns: u64,
+    /// By how much acknowledgements may be late, in nanoseconds.
+    pub(super) late_ns: u64,
+    /// By how much more is sent to make up for random loss.
+    pub(super) inflation: f64,
+}
+
 impl RateGuard {
     /// Forgets the last rounds: they were not sent at the rate.
     pub(super) fn forget(&mut self) {
         self.rounds = [RoundVolume::default(); 3];
     }
-}
 
-impl Weave {
-    /// Handles a round outside Ramp; true if it was overloaded, and the rate was reduced.
-    pub(super) fn guard(&mut self, now_ns: u64, round: &Round) -> bool {
-        self.guard.rounds.rotate_left(1);
-        // A round in which the path stood still says nothing of what it carries.
-        let stood_still = round.lasted_ns > STALL_RTTS * self.smoothed_rtt_ns;
-        self.guard.rounds[2] = match round.app_limited || stood_still {
-            true => RoundVolume::default(),
-            false => RoundVolume {
-                sent_octets: round.sent_octets,
-                delivered_octets: round.octets,
-                lasted_ns: round.lasted_ns,
-            },
-        };
-        let [first, second, last] = self.guard.rounds;
+    /// Takes a round outside Ramp.
+    pub(super) fn judge(&mut self, now_ns: u64, round: &Round, view: &GuardView) -> GuardVerdict {
+        self.note(round, view);
+        let [first, second, last] = self.rounds;
         if [first, second, last].iter().any(|volume| volume.lasted_ns == 0) {
-            return false;
+            return GuardVerdict::Fine;
         }
         // What two rounds sent arrives in the two that begin a round later.
         let sent_octets = first.sent_octets + second.sent_octets;
@@ -71,46 +82,48 @@ impl Weave {
         let delivered_ns = second.lasted_ns + last.lasted_ns;
         let delivered_bps = bits_per_second(delivered_octets, delivered_ns);
         // Acknowledgements that are late at the end of the two make them too long.
-        let sure_ns =
-            delivered_ns - self.model.late_ns().max(self.model.gap_ns()).min(delivered_ns / 2);
-        let over = OVERLOAD.max(OVER_LOSS * self.loss.inflation());
+        let sure_ns = delivered_ns - view.late_ns.min(delivered_ns / 2);
+        let over = OVERLOAD.max(OVER_LOSS * view.inflation);
         let most_bps = over * bits_per_second(delivered_octets, sure_ns) as f64;
         let is_overload = sent_bps as f64 > most_bps;
-        if !is_overload || delivered_bps >= self.model.bw_bps() {
-            self.guard.cuts = if is_overload { self.guard.cuts } else { 0 };
-            return false;
+        if !is_overload || delivered_bps >= view.bw_bps {
+            self.cuts = if is_overload { self.cuts } else { 0 };
+            return GuardVerdict::Fine;
         }
-        if now_ns < self.guard.idle_until_ns {
-            return false;
+        if now_ns < self.idle_until_ns {
+            return GuardVerdict::Fine;
         }
-        if self.guard.cuts == 0 {
-            self.guard.before_bps = self.model.bw_bps();
+        if self.cuts == 0 {
+            self.before_bps = view.bw_bps;
         }
         // The next round still shows what was sent before.
-        self.guard.rounds = [RoundVolume::default(); 3];
-        self.guard.cuts += 1;
-        if self.guard.cuts > CUTS_MAX {
-            return self.end_guard(now_ns);
+        self.forget();
+        self.cuts += 1;
+        if self.cuts > CUTS_MAX {
+            (self.cuts, self.idle_until_ns) = (0, now_ns + IDLE_NS);
+            return GuardVerdict::Vain(self.before_bps);
         }
-        self.answered_ns = now_ns;
-        self.is_cut = true;
-        self.model.set_bw(delivered_bps, now_ns + self.smoothed_rtt_ns);
-        self.cruise(now_ns);
-        true
+        GuardVerdict::Reduce(delivered_bps)
     }
 
-    /// Ends reductions that changed nothing: it is others that send too much.
-    fn end_guard(&mut self, now_ns: u64) -> bool {
-        self.guard.cuts = 0;
-        self.guard.idle_until_ns = now_ns + IDLE_NS;
-        self.model.set_bw(self.guard.before_bps, now_ns);
-        false
+    fn note(&mut self, round: &Round, view: &GuardView) {
+        self.rounds.rotate_left(1);
+        // A round in which the path stood still says nothing of what it carries.
+        let stood_still = round.lasted_ns > STALL_RTTS * view.smoothed_rtt_ns;
+        self.rounds[2] = match round.app_limited || stood_still {
+            true => RoundVolume::default(),
+            false => RoundVolume {
+                sent_octets: round.sent_octets,
+                delivered_octets: round.octets,
+                lasted_ns: round.lasted_ns,
+            },
+        };
     }
 
-    /// What was delivered in this round or the one before, whichever is more: one alone may have
-    /// ended late.
+    /// What was delivered in this round or the one before, in bits per second, whichever is more:
+    /// one alone may have ended late.
     pub(super) fn delivered_bps(&self, round: &Round) -> u64 {
-        let before = self.guard.rounds[1];
+        let before = self.rounds[1];
         let before_bps = bits_per_second(before.delivered_octets, before.lasted_ns);
         bits_per_second(round.octets, round.lasted_ns).max(before_bps)
     }

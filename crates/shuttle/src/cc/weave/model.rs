@@ -328,8 +328,8 @@ impl Model {
         self.spread_ns = ((SPREAD_PART - 1) * self.spread_ns + round.spread_ns()) / SPREAD_PART;
     }
 
-    /// By how much the mean round trip exceeds the smallest of its round, in nanoseconds; 0 if it is
-    /// below what counts as a queue anyway, as queues of this size are shared.
+    /// By how much the mean round trip exceeds the smallest of its round, in nanoseconds; 0 if it
+    /// is below what counts as a queue anyway, as queues of this size are shared.
     pub fn spread_ns(&self) -> u64 {
         if self.spread_ns > self.usual_queue_ns() { self.spread_ns } else { 0 }
     }

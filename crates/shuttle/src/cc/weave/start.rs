@@ -6,6 +6,7 @@
 //! same from a known rate. App-limited rounds do not count.
 
 use super::arrival::Instant;
+use super::guard::OVERLOAD;
 use super::model::Round;
 use super::{INITIAL_PACKETS, RAMP, Weave, WeavePhase};
 use crate::cc::controller::Acked;
@@ -26,8 +27,6 @@ const STRETCHED: f64 = 1.1;
 const TRAIN_GAPS: u64 = 3;
 /// The same of the most by which a delay fell.
 const TRAIN_FALLS: u64 = 8;
-/// Delivery in a round below which, in parts of what the round before sent, the path is full.
-pub(super) const OVERLOAD: f64 = 1.25;
 /// Packets of a round that shows so: after an outage one may bring the answer to a probe alone.
 const TELLING_PACKETS: u64 = 32;
 /// Acknowledgement intervals that measure a rate. A flight lasts as many, so a run of more that

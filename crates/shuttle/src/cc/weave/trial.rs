@@ -232,7 +232,7 @@ impl Weave {
             return false;
         }
         let least_bps = (CUT_LEAST * bw_bps as f64) as u64;
-        let delivered_bps = self.delivered_bps(round).clamp(least_bps, bw_bps);
+        let delivered_bps = self.guard.delivered_bps(round).clamp(least_bps, bw_bps);
         self.answered_ns = now_ns;
         // What was delivered is the rate of the path: there is no more to be had soon.
         self.is_cut = false;
