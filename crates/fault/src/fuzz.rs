@@ -30,9 +30,9 @@ impl FaultPlan {
         let mut plan = self.clone();
         reduce_faults(&mut plan, &mut fails);
         for place in 0..plan.faults.len() {
-            for simpler in simplifications(&plan.faults[place]) {
+            for simplify in simplifications(&plan.faults[place]) {
                 let mut trial = plan.clone();
-                trial.faults[place] = simpler;
+                simplify(&mut trial.faults[place]);
                 if trial != plan && fails(&trial) {
                     plan = trial;
                 }
@@ -67,24 +67,27 @@ fn reduce_faults(plan: &mut FaultPlan, fails: &mut impl FnMut(&FaultPlan) -> boo
     }
 }
 
-/// The same fault with less said of it, one after the other.
-fn simplifications(fault: &PlannedFault) -> Vec<PlannedFault> {
-    let mut all = vec![
-        PlannedFault { on: FaultSelector::default(), ..fault.clone() },
-        PlannedFault { until_ns: None, ..fault.clone() },
+/// Leaves out something that is said of a fault.
+type Simplification = Box<dyn Fn(&mut PlannedFault)>;
+
+/// What can be left out of a fault, one after the other.
+fn simplifications(fault: &PlannedFault) -> Vec<Simplification> {
+    let mut all: Vec<Simplification> = vec![
+        Box::new(|fault| fault.on = FaultSelector::default()),
+        Box::new(|fault| fault.until_ns = None),
     ];
     match fault.when {
         When::After(count) if count > 0 => {
-            let smaller = [0, 1, 10, 100, 1_000].into_iter().filter(|small| *small < count);
+            let smaller = [0, 1, 10, 100, 1_000].into_iter().filter(move |small| *small < count);
             // From the largest to the smallest: each that fails is kept.
-            let mut smaller: Vec<u64> = smaller.collect();
-            smaller.reverse();
             all.extend(
-                smaller.into_iter().map(|n| PlannedFault { when: When::After(n), ..fault.clone() }),
+                smaller.rev().map(|n| -> Simplification {
+                    Box::new(move |fault| fault.when = When::After(n))
+                }),
             );
         }
         When::AtNs(ns) if ns > 0 => {
-            all.push(PlannedFault { when: When::AtNs(0), ..fault.clone() });
+            all.push(Box::new(|fault| fault.when = When::AtNs(0)));
         }
         _ => {}
     }

@@ -160,6 +160,7 @@ mod tests {
                 "WEFT_LOG" => "info",
                 "WEFT" => "on",
                 "WEFT_FAULT" => "drop=1%",
+                "WEFT_LOG_FORMAT" => "text",
                 _ => "1",
             };
             assert_eq!(parsed(&[(name, value)]).1, Vec::<String>::new(), "{name}");

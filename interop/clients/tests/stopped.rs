@@ -45,7 +45,7 @@ fn a_ping_goes_on_whichever_end_was_stopped() {
 fn writes_go_on_when_their_target_was_stopped() {
     Lab::over_each(&["ib_write_bw"], |lab| {
         let port = free_port();
-        let line = format!("-R -F -s 1000000 -n 1000 -p {port}");
+        let line = format!("-R -F -s 1000000 -n 10000 -p {port}");
         let program = lab.program("ib_write_bw").env("WEFT_STALL_TIMEOUT_MS", STALL_TIMEOUT_MS);
         let server = program.clone().args(&line).start().listening(port);
         let client = program.args(&line).arg("127.0.0.1").start();

@@ -113,14 +113,14 @@ pub unsafe extern "C" fn rdma_get_cm_event(
 }
 
 /// Turns a delivery into an event of the application's; nothing when its id cannot be made.
-fn translate(delivery: IdEvent) -> Option<*mut rdma_cm_event> {
+fn translate(mut delivery: IdEvent) -> Option<*mut rdma_cm_event> {
     let owner = delivery.owner().clone();
     // SAFETY: the delivery is on the owner's account until the event is acknowledged.
     let known = unsafe { IdObject::of(&owner) };
     let object = known.and_then(|owner| match delivery.event.kind {
         EventKind::ConnectRequest => accept_into(owner, &delivery),
         _ => {
-            follow(owner, delivery.event.kind);
+            follow(owner, &mut delivery.event);
             Some(owner)
         }
     });
@@ -157,12 +157,16 @@ fn accept_into(listen: &IdObject, delivery: &IdEvent) -> Option<&'static IdObjec
     Some(object)
 }
 
-/// Lets the id show what the event says.
-fn follow(object: &IdObject, kind: EventKind) {
-    match kind {
+/// Lets the id show what the event says. An address whose device cannot be opened is not resolved:
+/// applications use the device of a resolved id without a look at it.
+fn follow(object: &IdObject, event: &mut CmEvent) {
+    match event.kind {
         EventKind::AddrResolved => {
             object.show_addresses();
             object.show_device();
+            if object.head.id.verbs.get().is_null() {
+                (event.kind, event.status) = (EventKind::AddrError, -libc::ENODEV);
+            }
         }
         EventKind::Established => {
             object.show_addresses();
