@@ -2,7 +2,7 @@
 //!
 //! `plan = item *( ";" item )`, `item = name [ "=" value ] [ ":" setting *( "," setting ) ]`,
 //! `setting = key "=" value | number`. Every name, what it takes and what it counts is in
-//! [`crate::forms`]; what a name does not take is an error.
+//! [`crate::forms()`]; what a name does not take is an error.
 
 use thiserror::Error;
 
