@@ -74,20 +74,6 @@ start_machine() {
         -device virtio-net-pci,netdev=control,romfile= >"$logs/qemu$number.log" 2>&1 &
 }
 
-# in_machine NUMBER SCRIPT: runs it there; prints what it prints, and ends as it ends.
-in_machine() {
-    local line status=255
-    while IFS= read -r line; do
-        if [[ $line == *$'\004'* ]]; then
-            status=${line##*$'\004'}
-            line=${line%$'\004'*}
-            [ -n "$line" ] || continue
-        fi
-        printf '%s\n' "$line"
-    done < <(printf '%s\n' "$2" | socat -t 100000 - "TCP:127.0.0.1:222$1" 2>/dev/null)
-    return "$status"
-}
-
 is_up() {
     [ "$(in_machine "$1" 'ibv_devinfo -l' 2>/dev/null | grep -c siw0)" = 1 ]
 }

@@ -95,8 +95,8 @@ guest_answers() {
     [ "$(in_guest 'ibv_devinfo -l' 2>/dev/null | grep -c siw0)" = 1 ]
 }
 
-# in_guest SCRIPT: runs it in the guest; prints what it prints, and ends as it ends.
-in_guest() {
+# in_machine NUMBER SCRIPT: runs it there; prints what it prints, and ends as it ends.
+in_machine() {
     local line status=255
     while IFS= read -r line; do
         if [[ $line == *$'\004'* ]]; then
@@ -105,8 +105,13 @@ in_guest() {
             [ -n "$line" ] || continue
         fi
         printf '%s\n' "$line"
-    done < <(printf '%s\n' "$1" | socat -t 100000 - TCP:127.0.0.1:2222 2>/dev/null)
+    done < <(printf '%s\n' "$2" | socat -t 100000 - "TCP:127.0.0.1:222$1" 2>/dev/null)
     return "$status"
+}
+
+# in_guest SCRIPT: the same in the guest, where there is one.
+in_guest() {
+    in_machine 2 "$1"
 }
 
 # siw_with [PARAMETER=VALUE...]: other habits; without parameters, the unchanged driver.

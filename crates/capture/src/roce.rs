@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use weft_wire::datagram::{DatagramHeader, HEADER_LEN};
+use weft_wire::datagram::DatagramHeader;
 use weft_wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
 use weft_wire::rdmap::{
     AtomicOp, AtomicRequest, AtomicResponse, ImmediateData, Opcode, RdmapControl, ReadRequest,
@@ -417,9 +417,8 @@ fn rnr_code(wait_us: u32) -> u8 {
 
 /// A datagram with the headers that it has anyway; none if those are cut short.
 pub(crate) fn datagram(path: PacketPath, bytes: &[u8]) -> Option<Vec<u8>> {
-    let (header, payload) = DatagramHeader::parse(bytes)?;
+    let (_, payload) = DatagramHeader::parse(bytes)?;
     let pad = payload.len().next_multiple_of(4) - payload.len();
-    debug_assert!(header.len() >= HEADER_LEN);
     let mut bytes = bytes.to_vec();
     bytes[1] |= (pad as u8) << PAD_SHIFT;
     bytes.resize(bytes.len() + pad, 0);

@@ -213,11 +213,12 @@ impl Driver {
 
     /// Writes what the connection is like into the trace, if there is one and it is due.
     pub fn note_metrics(&mut self, now: Instant) {
-        let host = Arc::clone(&self.core.host);
-        if let Some(trace) = host.events().trace()
-            && self.core.metrics.is_due(now)
-        {
-            note_metrics(trace, &self.report(host.devices().name(self.core.device)));
+        if self.core.host.events().trace().is_none() || !self.core.metrics.is_due(now) {
+            return;
+        }
+        let report = self.report(self.core.host.devices().name(self.core.device));
+        if let Some(trace) = self.core.host.events().trace() {
+            note_metrics(trace, &report);
         }
     }
 
