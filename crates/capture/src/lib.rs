@@ -35,4 +35,4 @@ pub use file::PacketCapture;
 pub use qlog::TraceTap;
 pub use spec::{CaptureSpec, CaptureSpecError, CaptureView};
 pub use tap::{CaptureTap, CapturedQp};
-pub use trace::EventTrace;
+pub use trace::{EventTrace, json_text};

@@ -86,7 +86,7 @@ impl EventTrace {
 
     /// The record that says what the others are.
     fn head(&self) -> String {
-        let title = format!("{}, process {}", escaped(&program_name()), process::id());
+        let title = format!("{}, process {}", json_text(&program_name()), process::id());
         let reference_ms = self.began_ns as f64 / 1e6;
         format!(
             "{RECORD}{{\"qlog_version\":\"0.3\",\"qlog_format\":\"JSON-SEQ\",\
@@ -97,8 +97,8 @@ impl EventTrace {
     }
 }
 
-/// Text as it may stand in a JSON string.
-fn escaped(text: &str) -> String {
+/// Text as it may stand between the quotes of a JSON string.
+pub fn json_text(text: &str) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),
         c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
@@ -113,6 +113,6 @@ mod tests {
 
     #[test]
     fn names_of_programs_cannot_break_a_record() {
-        assert_eq!(escaped("a\"b\\c\n"), "a\\\"b\\\\c\\u000a");
+        assert_eq!(json_text("a\"b\\c\n"), "a\\\"b\\\\c\\u000a");
     }
 }

@@ -66,6 +66,8 @@ mod time_wait;
 mod wakes;
 mod xrcd;
 
+pub use weft_capture::json_text;
+
 pub use config::{CmTransport, ProgressMode, Settings, VARIABLES};
 pub use context::Context;
 pub use context::memory::Advice;

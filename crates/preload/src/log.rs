@@ -156,15 +156,7 @@ fn json(level: LogLevel, message: fmt::Arguments<'_>, fields: &dyn Fn(&mut Strin
 
 /// Appends a member with a text.
 fn put_text(key: &str, text: &str, line: &mut String) {
-    let _cannot_fail = write!(line, ",\"{key}\":\"");
-    for c in text.chars() {
-        let _cannot_fail = match c {
-            '"' | '\\' => write!(line, "\\{c}"),
-            c if c.is_control() => write!(line, "\\u{:04x}", u32::from(c)),
-            c => write!(line, "{c}"),
-        };
-    }
-    line.push('"');
+    let _cannot_fail = write!(line, ",\"{key}\":\"{}\"", weft_host::json_text(text));
 }
 
 /// Appends the fields that an event was told with.
