@@ -36,8 +36,9 @@ const READERS_MAX: usize = 8;
 /// Room for a report in a socket's buffer, in bytes, as far as the system grants it.
 const ROOM_BYTES: libc::c_int = 1 << 20;
 
-/// A process that ends waits no longer than this for threads that work on its connections.
-const LAST_LOOK: Duration = Duration::from_millis(10);
+/// A process that ends waits no longer than this for threads that work on its connections, which
+/// may wait for a processor themselves.
+const LAST_LOOK: Duration = Duration::from_millis(250);
 
 /// What a device looks like, for readers.
 fn device_type(kind: DeviceKind) -> DeviceType {

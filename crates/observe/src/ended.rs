@@ -17,8 +17,9 @@ use crate::text::DEVICES_MAX;
 const NAME: &str = "ended";
 /// Length of the file in bytes, at most.
 const LENGTH_MAX: u64 = 16 << 10;
-/// How long a process that ends waits for others that do.
-const WAIT: Duration = Duration::from_millis(20);
+/// How long a process that ends waits for others that do. One that holds the lock may wait for a
+/// processor meanwhile, for tens of milliseconds on a busy machine.
+const WAIT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The sums of ended processes, by device.
@@ -124,6 +125,25 @@ mod tests {
         std::fs::write(dir.join(NAME), [0xff; 100_000]).unwrap();
         assert_eq!(PastSums::read(&dir), PastSums::default());
         PastSums::add(&dir, &[device]).unwrap();
+        assert_eq!(PastSums::read(&dir).of("x").bytes_out, 7);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "how long the lock is held is what is tested")]
+    fn a_process_that_is_held_up_while_it_writes_is_waited_for() {
+        let dir = std::env::temp_dir().join(format!("weft-ended-slow-{}", std::process::id()));
+        crate::place::make(&dir).unwrap();
+        let counters = Counters { bytes_out: 7, ..Counters::default() };
+        let device = DeviceReport { kind: DeviceType::Iwarp, name: "x".into(), counters };
+        let held = open(&dir, true).unwrap();
+        lock(&held).unwrap();
+        std::thread::scope(|scope| {
+            let adds = scope.spawn(|| PastSums::add(&dir, std::slice::from_ref(&device)));
+            std::thread::sleep(WAIT / 5);
+            drop(held);
+            adds.join().unwrap().unwrap();
+        });
         assert_eq!(PastSums::read(&dir).of("x").bytes_out, 7);
         std::fs::remove_dir_all(&dir).unwrap();
     }
