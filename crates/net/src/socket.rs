@@ -216,6 +216,15 @@ pub fn local_addr(fd: BorrowedFd) -> io::Result<SocketAddr> {
     TcpStream::from(fd.try_clone_to_owned()?).local_addr()
 }
 
+/// Where a socket is connected.
+///
+/// # Errors
+/// `ENOTCONN` if it is not.
+pub fn peer_addr(fd: BorrowedFd) -> io::Result<SocketAddr> {
+    // As above.
+    TcpStream::from(fd.try_clone_to_owned()?).peer_addr()
+}
+
 /// Why a route was not found.
 pub enum NoRoute {
     /// The source address is none of this machine's.

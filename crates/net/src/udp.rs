@@ -6,6 +6,7 @@
 
 mod control;
 mod names;
+mod relocation;
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -55,6 +56,8 @@ pub struct UdpPort {
     room_octets: u32,
     /// The peer's host has said that nobody is there; only of a socket that has a peer.
     refused: AtomicBool,
+    /// A send has failed for want of a route or a source address.
+    unrouted: AtomicBool,
     /// The kernel cuts bundles into datagrams (GSO).
     cuts: AtomicBool,
 }
@@ -106,24 +109,12 @@ impl UdpPort {
         let at = socket.local_addr()?;
         let (fd, number) = (OwnedFd::from(socket), at.port());
         let dual = at.is_ipv6();
-        let on = |level, name| set_option(fd.as_fd(), level, name, 1);
-        on(libc::SOL_UDP, libc::UDP_GRO);
-        on(libc::SOL_SOCKET, libc::SO_RXQ_OVFL);
-        on(libc::IPPROTO_IP, libc::IP_RECVTOS);
-        // The address that a datagram was sent to decides who is heard: nothing is without it.
-        if !on(libc::IPPROTO_IP, libc::IP_PKTINFO)
-            || dual && !on(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
-        {
-            return Err(io::Error::last_os_error());
-        }
-        if dual {
-            on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
-        }
-        let room_octets = widen_buffers(fd.as_fd());
+        let room_octets = prepare(fd.as_fd(), dual)?;
         let tag = random::random() & 0xff;
-        let refused = AtomicBool::new(false);
+        let (refused, unrouted) = (AtomicBool::new(false), AtomicBool::new(false));
         let cuts = AtomicBool::new(option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_some());
-        Ok(Self { fd: HighFd::new(fd), number, tag, dual, room_octets, refused, cuts })
+        let fd = HighFd::new(fd);
+        Ok(Self { fd, number, tag, dual, room_octets, refused, unrouted, cuts })
     }
 
     /// A port for a queue pair, within `bounds`.
@@ -255,6 +246,9 @@ impl UdpPort {
     fn failed(&self, error: &io::Error) {
         match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => self.refused.store(true, Ordering::Release),
+            Some(libc::ENETUNREACH | libc::EADDRNOTAVAIL | libc::EINVAL | libc::ENODEV) => {
+                self.unrouted.store(true, Ordering::Release);
+            }
             // The device computes no checksums, so that the kernel cuts nothing for it.
             Some(libc::EIO) => self.cuts.store(false, Ordering::Relaxed),
             _ => {}
@@ -459,6 +453,24 @@ impl AsFd for UdpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Asks the kernel for what comes with datagrams, and widens the buffers.
+fn prepare(fd: BorrowedFd<'_>, dual: bool) -> io::Result<u32> {
+    let on = |level, name| set_option(fd, level, name, 1);
+    on(libc::SOL_UDP, libc::UDP_GRO);
+    on(libc::SOL_SOCKET, libc::SO_RXQ_OVFL);
+    on(libc::IPPROTO_IP, libc::IP_RECVTOS);
+    // The address that a datagram was sent to decides who is heard: nothing is without it.
+    if !on(libc::IPPROTO_IP, libc::IP_PKTINFO)
+        || dual && !on(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
+    {
+        return Err(io::Error::last_os_error());
+    }
+    if dual {
+        on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
+    }
+    Ok(widen_buffers(fd))
 }
 
 /// The address that the system leaves by for `peer`.

@@ -185,6 +185,14 @@ pub fn duplicate(fd: BorrowedFd<'_>, from: RawFd) -> io::Result<OwnedFd> {
     owned(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, from) })
 }
 
+/// Has the number of `fd` mean what `by` does, with close-on-exec. What `fd` was is closed, unless
+/// another descriptor is the same.
+pub fn replace(fd: BorrowedFd, by: BorrowedFd) -> io::Result<()> {
+    // SAFETY: takes no pointers; the number stays one of the same owner.
+    let done = unsafe { libc::dup3(by.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Closes a descriptor by number, for the child of a fork.
 pub fn close(fd: RawFd) {
     // SAFETY: takes no pointers; the caller gives up whatever owned the number.

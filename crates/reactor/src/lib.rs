@@ -181,6 +181,13 @@ impl Reactor {
         }
     }
 
+    /// Watches anew what the descriptor of a source has become: its number means another file.
+    pub fn renew(&self, token: Token, interest: Interest) {
+        if let Some(place) = self.sources.find(token.0, RegisteredSource::place) {
+            self.control(EpollOperation::Add, &place, interest, token.0);
+        }
+    }
+
     /// Stops watching. Call it before the descriptor is closed.
     pub fn remove(&self, token: Token) {
         if let Some(removed) = self.sources.remove(token.0) {

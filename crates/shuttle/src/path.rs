@@ -1,6 +1,6 @@
 //! Path: its route, and all state of sending and receiving on it.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use weft_wire::shuttle::frame::Ack;
 use weft_wire::shuttle::{PathId, StreamId};
@@ -42,6 +42,13 @@ pub struct Route {
     pub local: SocketAddr,
     /// Address and port of the peer.
     pub remote: SocketAddr,
+}
+
+impl Route {
+    /// Whether both ends are one host.
+    pub fn is_within_host(&self) -> bool {
+        self.local.ip() == self.remote.ip()
+    }
 }
 
 impl From<Route> for TapEnds {
@@ -394,6 +401,25 @@ impl Path {
         challenge.next_ns = now_ns + (wait_ns << challenge.tries);
         challenge.tries += 1;
         Some((challenge.token, challenge.route))
+    }
+
+    /// Sends from `local` what was sent from `lost`, which the host has no more (S-72). Returns
+    /// whether the path did so.
+    pub(crate) fn relocate(&mut self, now_ns: u64, lost: IpAddr, local: SocketAddr) -> bool {
+        let challenge = self.challenge.iter_mut().map(|challenge| &mut challenge.route);
+        let response = self.response.iter_mut().map(|(_, route)| route);
+        for route in challenge.chain(response).filter(|route| route.local.ip() == lost) {
+            route.local = local;
+        }
+        if self.route.local.ip() != lost {
+            return false;
+        }
+        self.route.local = local;
+        for budget in &mut self.budgets {
+            budget.controller.on_path_changed(now_ns, None);
+        }
+        self.ping = true;
+        true
     }
 
     /// Handles a Response (S-71, S-72). Returns whether the route is new.

@@ -106,6 +106,28 @@ fn a_peer_whose_address_changes_is_followed() {
     assert_eq!(ports, Some(5000));
 }
 
+/// Its owner says that the host has another address now: packets leave from there, the peer
+/// follows, and nothing is lost for good (S-72).
+#[test]
+fn a_host_that_loses_its_address_goes_on_from_another() {
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &link(), 1);
+    pair.open();
+    pair.hosts[0].ports.post(true, 3_000_000);
+    pair.hosts[1].ports.post(true, 3_000_000);
+    pair.run_for(100 * MS);
+    pair.network.gone = Some(pair.connection(0).route().local.ip());
+    pair.run_for(200 * MS);
+    let (now_ns, old) = (pair.now_ns, pair.connection(0).route());
+    let local = core::net::SocketAddr::from(([192, 0, 2, 77], 4077));
+    pair.connection(0).relocate(now_ns, [192, 0, 2, 78].into(), local);
+    assert_eq!(pair.connection(0).route(), old, "of an address that is another's");
+    pair.connection(0).relocate(now_ns, old.local.ip(), local);
+    pair.run_until(10_000 * MS, Pair::is_complete);
+    assert_eq!(pair.connection(0).route().local, local);
+    assert_eq!(pair.connection(1).route().remote, local);
+    assert_eq!(validated(&pair, 1), [PathId(0)]);
+}
+
 /// What the old address sent last may arrive after the path has moved: it is data as good as any,
 /// but says nothing about where the peer is now (S-72).
 #[test]

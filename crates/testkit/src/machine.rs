@@ -139,6 +139,26 @@ impl Namespaces {
         }
     }
 
+    /// Takes its address from the second and gives it `to`, an address of the same network.
+    ///
+    /// # Panics
+    /// Where `ip` refuses.
+    pub fn move_second(&self, to: &str) {
+        let name = &self.names[1];
+        ip(&format!("-n {name} address flush dev cable scope global")).expect("it had one");
+        ip(&format!("-n {name} address add {to}/24 dev cable")).expect("the address is free");
+    }
+
+    /// Packets that the second has sent over the cable.
+    ///
+    /// # Panics
+    /// Where `ip` refuses.
+    pub fn sent_by_second(&self) -> u64 {
+        let path = "/sys/class/net/cable/statistics/tx_packets";
+        let said = ip_from(&format!("netns exec {} cat {path}", self.names[1]));
+        said.ok().and_then(|said| said.trim().parse().ok()).expect("the cable counts")
+    }
+
     /// Whether a socket of the first listens on `port`.
     pub fn first_listens(&self, port: u16) -> bool {
         listens_in(&self.names[0], port)

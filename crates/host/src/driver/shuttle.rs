@@ -3,6 +3,7 @@
 mod absence;
 mod admission;
 mod lane_setup;
+mod relocation;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,6 +26,7 @@ use absence::{Absence, DOUBT};
 use admission::turn_away;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
 use lane_setup::LaneSetup;
+use relocation::OwnAddress;
 
 use super::cm_hook::CmHook;
 use super::phase::{Phase, PhaseChange};
@@ -73,6 +75,7 @@ pub(super) struct ShuttleSocket {
     absence: Option<Absence>,
     /// Where the peer was when it was last heard elsewhere.
     follows: Option<SocketAddr>,
+    own_address: OwnAddress,
     /// The route that the socket is devoted to.
     own: Option<Route>,
     /// The shared memory beside it.
@@ -116,6 +119,7 @@ impl ShuttleSocket {
             wire: None,
             absence: None,
             follows: None,
+            own_address: OwnAddress::default(),
             own: None,
             lane: LaneSetup::None,
             polls: 0,
@@ -381,7 +385,7 @@ impl ShuttleSocket {
             hook.granted(established.clone());
         }
         // A peer on this machine does not move to another address.
-        if route.local.ip() == route.remote.ip() && self.port.devote(&route) {
+        if route.is_within_host() && self.port.devote(&route) {
             self.own = Some(route);
         }
     }
@@ -456,7 +460,8 @@ impl ShuttleSocket {
         let believed = doubt.map(|(believed, _)| believed);
         let silence = self.silence.as_ref().and_then(Silence::due);
         let asks_at = self.absence.map(|absence| absence.asks_at);
-        let all = [own, self.gives_up_at, late, believed, silence, asks_at];
+        let address = self.address_due(core);
+        let all = [own, self.gives_up_at, late, believed, silence, asks_at, address];
         all.into_iter().flatten().min()
     }
 
@@ -560,6 +565,7 @@ impl Transport for ShuttleSocket {
         notices: &mut Notices,
     ) -> ReactorWatch {
         self.report(core, now, notices);
+        self.look_after_address(core, now);
         let end = match shuttle_of(core) {
             // Until the queue pair has failed, its requests are to hear that nobody is there.
             Some(shuttle) if shuttle.is_dead() => shuttle.end(),

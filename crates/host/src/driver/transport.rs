@@ -338,6 +338,13 @@ impl Core {
         self.ignore_bell();
     }
 
+    /// Has the socket watched that its descriptor names from now on.
+    pub fn renew_socket(&self) {
+        if let Some(token) = self.token {
+            self.host.reactor().renew(token, self.watched);
+        }
+    }
+
     /// Has the packets of its connection captured, and those of the one that it is to have.
     pub fn set_tap(&mut self, number: u32) {
         self.number = number;

@@ -9,6 +9,7 @@ mod time_wait;
 mod timer;
 mod tx;
 
+use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 
 pub use handshake::PeerRequest;
@@ -400,6 +401,21 @@ impl ShuttleConnection {
         let token = self.token();
         self.paths[path].challenge(now_ns, route, token);
         Ok(id)
+    }
+
+    /// The host has lost the address `lost` and sends from `local` from now on: the peer follows
+    /// what it hears from there, and what was learnt of the path is forgotten (S-72).
+    pub fn relocate(&mut self, now_ns: u64, lost: IpAddr, local: SocketAddr) {
+        let Some(session) = &self.session else {
+            self.paths[0].relocate(now_ns, lost, local);
+            return;
+        };
+        let goal_octets = self.config.datagram_octets_goal.min(session.peer_limits.datagram_octets);
+        for path in &mut self.paths {
+            if path.relocate(now_ns, lost, local) {
+                path.search_mtu(goal_octets);
+            }
+        }
     }
 
     /// Closes the connection. Unacknowledged segments may or may not have been placed.

@@ -85,6 +85,8 @@ pub struct Network {
     pub grey: Option<(usize, f64)>,
     /// A port that leads nowhere.
     pub nobody: Option<u16>,
+    /// An address that no host has any more.
+    pub gone: Option<core::net::IpAddr>,
     /// A path that carries nothing in either direction.
     pub dead_path: Option<u16>,
     /// Whether a rebound host is gone from its old port.
@@ -106,6 +108,7 @@ impl Network {
             fragments: false,
             grey: None,
             nobody: None,
+            gone: None,
             dead_path: None,
             strict_nat: false,
             free_ns: [0; 2],
@@ -160,6 +163,7 @@ impl Network {
             || dead
             || (self.strict_nat && moved)
             || self.nobody == Some(route.remote.port())
+            || self.gone == Some(route.remote.ip())
             || self.random.happens(link.loss)
         {
             return self.lose(from, &datagram);

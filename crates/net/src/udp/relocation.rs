@@ -1,0 +1,68 @@
+//! A socket whose machine has lost the address that it sends from: on the way from one network to
+//! another, or when a lease of DHCP is not renewed.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use weft_os::sys;
+
+use super::names::unspecified_like;
+use super::{UdpPort, prepare};
+use crate::ports::PortBounds;
+use crate::socket::{self, SocketKind};
+
+impl UdpPort {
+    /// Whether a send has failed since the last call as it does without a source address or a
+    /// route.
+    pub fn has_lost_route(&self) -> bool {
+        self.unrouted.load(Ordering::Relaxed) && self.unrouted.swap(false, Ordering::AcqRel)
+    }
+
+    /// The address from which `remote` is reached now, if the machine does not have `lost` any
+    /// more. A socket that was bound to it, or connected from it, is replaced by one at that
+    /// address, under the same descriptor: with the same port if that is free, else with one
+    /// within `bounds`. Whoever watches the descriptor has to register it again.
+    ///
+    /// # Errors
+    /// There is no route, or no socket can be had; the old one stays.
+    pub fn relocate(
+        &self,
+        lost: IpAddr,
+        remote: SocketAddr,
+        bounds: PortBounds,
+    ) -> io::Result<Option<SocketAddr>> {
+        if lost.is_unspecified() || UdpSocket::bind((lost, 0)).is_ok() {
+            return Ok(None);
+        }
+        let probe = UdpSocket::bind((unspecified_like(remote), 0))?;
+        probe.connect(remote)?;
+        let mut at = SocketAddr::new(probe.local_addr()?.ip(), self.number);
+        if socket::peer_addr(self.fd.as_fd()).is_ok() {
+            let fd = self.open_at(at.ip(), bounds)?;
+            prepare(fd.as_fd(), self.dual)?;
+            socket::connect(fd.as_fd(), &self.addressed(remote))?;
+            at.set_port(socket::local_addr(fd.as_fd())?.port());
+            sys::replace(self.fd.as_fd(), fd.as_fd())?;
+        }
+        Ok(Some(at))
+    }
+
+    fn open_at(&self, ip: IpAddr, bounds: PortBounds) -> io::Result<OwnedFd> {
+        let at = self.addressed(SocketAddr::new(ip, self.number));
+        let fd = socket::open(&at, SocketKind::Datagram)?;
+        if socket::bind(fd.as_fd(), &at, false).is_err() {
+            bounds.bind(fd.as_fd(), &SocketAddr::new(at.ip(), 0), false)?;
+        }
+        Ok(fd)
+    }
+
+    /// `addr` in the family of the socket.
+    fn addressed(&self, addr: SocketAddr) -> SocketAddr {
+        match addr {
+            SocketAddr::V4(v4) if self.dual => (v4.ip().to_ipv6_mapped(), v4.port()).into(),
+            addr => addr,
+        }
+    }
+}
