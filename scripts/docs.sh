@@ -45,6 +45,7 @@ cat >"$book/weft.css" <<'LOOK'
 @media (max-width: 600px) {
   .content table { font-size: .8em; }
   .content table th, .content table td { padding: 3px 6px; }
+  .content td code { white-space: normal; overflow-wrap: anywhere; }
   .content h1 { font-size: 1.6em; }
   .content p:has(> img[src$="demo.svg"]), .content p:has(> img[src$="overview.svg"]) {
     overflow-x: auto;
