@@ -23,12 +23,16 @@ pub struct ChartAxis {
 
 /// Names of places are at least so far apart.
 const APART: f64 = 44.0;
+/// Width of a letter of a name in the picture's units.
+const LETTER: f64 = 8.4;
 /// More powers of ten than this are too close together.
 const POWERS_MAX: usize = 7;
 /// Values below this part of the largest are crowded on a linear axis.
 const CROWDED: f64 = 20.0;
 /// About so many parts has an axis that is divided evenly.
 const PARTS: f64 = 4.0;
+/// Part of a step by which the greatest value may exceed an axis: less than a line is wide.
+const EXCESS: f64 = 0.02;
 
 impl ChartAxis {
     /// An axis with a tick at each of some places, or at some of them; `log` where it can be, and
@@ -38,16 +42,33 @@ impl ChartAxis {
         let log = log && low > 0.0;
         let low = if log { low } else { low.min(0.0) };
         let name = |place: f64| if sizes { size_name(place) } else { place.to_string() };
-        let mut this = Self { span, log, low, high, ticks: Vec::new() };
+        let named = places.iter().map(|place| (*place, name(*place)));
+        Self { span, log, low, high, ticks: Vec::new() }.with_ticks(named.collect(), APART)
+    }
+
+    /// An axis with a tick at each of some places with names, in their order, or at some of them.
+    /// It is logarithmic where the greatest is more than 20 times the least.
+    pub fn of_names(named: Vec<(f64, String)>, span: Span) -> Self {
+        let places: Vec<f64> = named.iter().map(|(place, _)| *place).collect();
+        let [low, high] = bounds(&places);
+        let log = low > 0.0 && high > low * CROWDED;
+        let low = if log { low } else { low.min(0.0) };
+        let longest = named.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(0);
+        let apart = APART.max(LETTER * (longest + 1) as f64);
+        Self { span, log, low, high, ticks: Vec::new() }.with_ticks(named, apart)
+    }
+
+    /// Gives the axis those ticks that are `apart` from their neighbours, the last one in any case.
+    fn with_ticks(mut self, named: Vec<(f64, String)>, apart: f64) -> Self {
         let mut last = f64::INFINITY;
-        for place in places.iter().rev() {
-            if (last - this.at(*place)).abs() >= APART {
-                last = this.at(*place);
-                this.ticks.push((*place, name(*place)));
+        for (place, name) in named.into_iter().rev() {
+            if (last - self.at(place)).abs() >= apart {
+                last = self.at(place);
+                self.ticks.push((place, name));
             }
         }
-        this.ticks.reverse();
-        this
+        self.ticks.reverse();
+        self
     }
 
     /// An axis with ticks at round numbers that holds all of some values; `log` where it can be.
@@ -58,7 +79,7 @@ impl ChartAxis {
         }
         let (low, high) = (low.min(0.0), high.max(f64::MIN_POSITIVE));
         let step = nice((high - low) / PARTS);
-        let (first, last) = ((low / step).floor() as i32, (high / step).ceil() as i32);
+        let (first, last) = ((low / step).floor() as i32, (high / step - EXCESS).ceil() as i32);
         let value = |part: i32| f64::from(part) * step;
         let ticks = (first..=last).map(|part| (value(part), short(value(part)))).collect();
         Self { span, log: false, low: value(first), high: value(last), ticks }
@@ -195,6 +216,31 @@ mod tests {
         assert_eq!(names, ["4K", "64K", "1M", "16M"]);
         let one = ChartAxis::of_places(&[64.0], true, true, SPAN);
         assert_eq!(one.at(64.0), 50.0);
+    }
+
+    #[test]
+    fn names_stand_at_their_places_and_far_values_at_powers() {
+        let wide = Span { from: 0.0, to: 400.0 };
+        let named = |texts: &[(f64, &str)]| {
+            let named = texts.iter().map(|(place, name)| (*place, (*name).to_owned()));
+            ChartAxis::of_names(named.collect(), wide)
+        };
+        let rates = named(&[(1e9, "1gbit"), (1e10, "10gbit"), (1e11, "100gbit")]);
+        let ticks: Vec<(i64, String)> =
+            rates.ticks().map(|(at, name)| (at.round() as i64, name)).collect();
+        let wanted = [(0, "1gbit"), (200, "10gbit"), (400, "100gbit")];
+        assert_eq!(ticks, wanted.map(|(at, name)| (at, name.to_owned())));
+        let losses = named(&[(0.0, "0%"), (0.1, "0.1%"), (5.0, "5%")]);
+        assert!(!losses.is_log(), "zero has no logarithm");
+        let names: Vec<String> = losses.ticks().map(|(_, name)| name).collect();
+        assert_eq!(names, ["0.1%", "5%"], "names do not overlap");
+    }
+
+    #[test]
+    fn a_value_just_above_a_tick_needs_no_other() {
+        let axis = ChartAxis::of_values(&[0.2, 1.003], false, SPAN);
+        let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
+        assert_eq!(names.last().map(String::as_str), Some("1"), "{names:?}");
     }
 
     #[test]

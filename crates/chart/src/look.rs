@@ -29,7 +29,7 @@ const MARKS: [&str; 6] = [
 
 /// What carries the data: a word of the series' name, its colour and its mark. The first word that
 /// occurs decides.
-const CARRIERS: [(&str, usize, usize); 21] = [
+const CARRIERS: [(&str, usize, usize); 24] = [
     ("libfabric", 4, 3),
     ("UCX", 5, 4),
     ("QUIC", 7, 5),
@@ -49,8 +49,11 @@ const CARRIERS: [(&str, usize, usize); 21] = [
     ("reno", 8, 2),
     ("fixed", 4, 3),
     ("own", 1, 1),
-    ("other", 8, 5),
-    ("cross", 8, 5),
+    ("other", 3, 5),
+    ("cross", 3, 5),
+    ("victim", 2, 2),
+    ("cold", 0, 0),
+    ("resumed", 1, 1),
 ];
 /// Words that tell series of one carrier apart: by their dash, and by marks that are not filled.
 const VARIANTS: [(&str, usize); 6] = [

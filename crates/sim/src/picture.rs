@@ -17,7 +17,7 @@ const TOP: f64 = 34.0;
 const GAP: f64 = 60.0;
 /// Size of the text, and the mean width of a letter of it.
 const FONT: u32 = 14;
-const LETTER: f64 = 7.2;
+const LETTER: f64 = 8.4;
 /// Height of a line of text.
 const LINE: f64 = 17.0;
 /// How far along a curve its label points to it, in per cent of its points.
@@ -35,6 +35,13 @@ struct ChartCurve {
 struct Chart {
     title: String,
     curves: Vec<ChartCurve>,
+}
+
+/// The horizontal axis of the charts of a picture.
+struct Across<'a> {
+    label: &'a str,
+    /// Places with names; none for an axis that begins at zero and has even steps.
+    places: Vec<(f64, String)>,
 }
 
 /// Rate, round trip and queue over time.
@@ -56,15 +63,19 @@ pub fn over_time(outcome: &RunOutcome) -> String {
         Chart { title: "round trip, ms".into(), curves: rtts.take(CURVES_MAX).collect() },
         Chart { title: "queue, ms".into(), curves: queues.take(CURVES_MAX).collect() },
     ];
-    draw(&outcome.name, "seconds", &charts)
+    draw(&outcome.name, &Across { label: "seconds", places: Vec::new() }, &charts)
 }
 
-/// The share of the ceiling, and fairness, of the runs of a plan against the value named `along`,
-/// one curve for each combination of the other values. None unless that value is a number.
+/// The share of the ceiling of the runs of a plan against the value named `along`, one curve for
+/// each combination of the other values; and fairness, unless all runs are perfectly fair, as
+/// single flows are. None unless that value is a number.
 pub fn shares(name: &str, outcomes: &[RunOutcome], along: &str) -> Option<String> {
     let mut curves: Vec<(ChartCurve, ChartCurve)> = Vec::new();
+    let mut places: Vec<(f64, String)> = Vec::new();
     for outcome in outcomes {
-        let at = number(outcome.values.get(along)?)?;
+        let text = outcome.values.get(along)?;
+        let at = number(text)?;
+        places.push((at, text.clone()));
         let others = outcome.values.iter().filter(|(key, _)| *key != along);
         let label = others.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ");
         let found = curves.iter().position(|(share, _)| share.name == label);
@@ -80,15 +91,15 @@ pub fn shares(name: &str, outcomes: &[RunOutcome], along: &str) -> Option<String
     for points in curves.iter_mut().flat_map(|(a, b)| [&mut a.points, &mut b.points]) {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
-    let (shares, jains) = curves.into_iter().unzip();
-    let charts = [
-        Chart { title: "share of the ceiling".into(), curves: shares },
-        Chart {
-            title: "Jain's index of fairness, the least of all controllers".into(),
-            curves: jains,
-        },
-    ];
-    Some(draw(name, along, &charts))
+    places.sort_by(|a, b| a.0.total_cmp(&b.0));
+    places.dedup();
+    let (shares, jains): (Vec<_>, Vec<_>) = curves.into_iter().unzip();
+    let mut charts = vec![Chart { title: "share of the ceiling".into(), curves: shares }];
+    if jains.iter().flat_map(|curve| &curve.points).any(|(_, jain)| *jain < 1.0) {
+        let title = "Jain's index of fairness, the least of all controllers".into();
+        charts.push(Chart { title, curves: jains });
+    }
+    Some(draw(name, &Across { label: along, places }, &charts))
 }
 
 /// The number that a text stands for, in the unit that it names: percent, bits per second,
@@ -101,7 +112,7 @@ fn number(text: &str) -> Option<f64> {
     bare.parse().ok().or_else(rate).or_else(time).or_else(bytes)
 }
 
-fn draw(title: &str, along: &str, charts: &[Chart]) -> String {
+fn draw(title: &str, across: &Across<'_>, charts: &[Chart]) -> String {
     let height = TOP + charts.len() as f64 * (HEIGHT + GAP);
     let title = escape(title);
     let root = format!("role=\"img\" aria-label=\"{title}\" class=\"chart\"");
@@ -114,18 +125,22 @@ fn draw(title: &str, along: &str, charts: &[Chart]) -> String {
     let right = WIDTH - names.max().unwrap_or(0) as f64 * LETTER - 34.0;
     for (index, chart) in charts.iter().enumerate() {
         let top = TOP + 18.0 + index as f64 * (HEIGHT + GAP);
-        draw_chart(&mut svg, chart, along, (top, right));
+        draw_chart(&mut svg, chart, across, (top, right));
     }
     svg.finish()
 }
 
-fn draw_chart(svg: &mut Svg, chart: &Chart, along: &str, (top, right): (f64, f64)) {
+fn draw_chart(svg: &mut Svg, chart: &Chart, across: &Across<'_>, (top, right): (f64, f64)) {
     let points = || chart.curves.iter().flat_map(|curve| &curve.points);
     let bottom = top + HEIGHT;
     let [xs, ys]: [Vec<f64>; 2] =
         [points().map(|point| point.0).collect(), points().map(|point| point.1).collect()];
     let log = wants_log(&ys);
-    let x = ChartAxis::of_course(&xs, Span { from: LEFT, to: right });
+    let width = Span { from: LEFT, to: right };
+    let x = match &across.places[..] {
+        [] => ChartAxis::of_course(&xs, width),
+        places => ChartAxis::of_names(places.to_vec(), width),
+    };
     let y = ChartAxis::of_values(&ys, log, Span { from: bottom, to: top });
     let scale = if log { ", log scale" } else { "" };
     svg.text(8.0, top - 8.0, "start", &format!("{}{scale}", chart.title));
@@ -136,7 +151,8 @@ fn draw_chart(svg: &mut Svg, chart: &Chart, along: &str, (top, right): (f64, f64
     for (at, label) in x.ticks() {
         svg.text(at, bottom + 17.0, "middle", &label);
     }
-    svg.text(right, bottom + 32.0, "end", along);
+    let scale = if x.is_log() { ", log scale" } else { "" };
+    svg.text(right, bottom + 32.0, "end", &format!("{}{scale}", across.label));
     let looks = SeriesLook::of_all(chart.curves.iter().map(|curve| curve.name.as_str()));
     let place = |(a, b): &(f64, f64)| (x.at(*a), y.at(*b));
     // Shortly before the end, where all flows stop.
@@ -168,9 +184,23 @@ mod tests {
     #[test]
     fn names_cannot_break_the_picture() {
         let curve = ChartCurve { name: "<a&b>".into(), points: vec![(0.0, 1.0), (1.0, 2.0)] };
-        let svg = draw("t", "s", &[Chart { title: "x".into(), curves: vec![curve] }]);
+        let across = Across { label: "s", places: Vec::new() };
+        let svg = draw("t", &across, &[Chart { title: "x".into(), curves: vec![curve] }]);
         assert!(svg.contains("&lt;a&amp;b&gt;") && svg.ends_with("</svg>\n"));
         assert!(svg.contains("class=\"l c"), "{svg}");
         assert!(!svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn what_varied_has_the_plans_own_names_on_a_scale_that_tells_them_apart() {
+        let places = [(1e9, "1gbit"), (1e10, "10gbit"), (1e11, "100gbit")];
+        let points = places.map(|(at, _)| (at, 0.9)).to_vec();
+        let places = places.map(|(at, name)| (at, name.to_owned())).to_vec();
+        let curve = ChartCurve { name: "weave".into(), points };
+        let across = Across { label: "rate", places };
+        let svg = draw("t", &across, &[Chart { title: "x".into(), curves: vec![curve] }]);
+        for text in [">1gbit<", ">10gbit<", ">100gbit<", ">rate, log scale<"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
     }
 }
