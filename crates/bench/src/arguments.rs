@@ -1,5 +1,7 @@
 //! What every command of the bench does with its arguments.
 
+use std::num::NonZeroUsize;
+
 use weft_units::WrongArgument;
 
 /// Parses the seconds of a measurement: more than none, and no more than an hour.
@@ -7,6 +9,11 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     let longest_s = 3600.0;
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= longest_s);
     seconds.ok_or_else(|| format!("not between 0 and {longest_s} seconds"))
+}
+
+/// Parses a number of rounds, 1 or more.
+pub fn rounds(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "not a number of rounds, 1 or more".to_owned())
 }
 
 /// Marks an error as one of the arguments.
@@ -17,6 +24,14 @@ pub fn wrong_argument(error: anyhow::Error) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_measurement_has_a_round_or_more() {
+        assert_eq!(rounds("3").map(NonZeroUsize::get), Ok(3));
+        for text in ["0", "-1", "many"] {
+            assert!(rounds(text).is_err_and(|error| error.contains("1 or more")), "{text}");
+        }
+    }
 
     #[test]
     fn a_measurement_takes_a_time() {

@@ -32,7 +32,7 @@ use crate::{machine, sys};
 #[derive(Debug, Args)]
 pub struct ComparedArgs {
     /// How many rounds; medians need three
-    #[arg(long, value_name = "N", default_value = "3")]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = arguments::rounds)]
     rounds: NonZeroUsize,
     /// About how many seconds each measurement takes in a round; those across the WAN take five
     #[arg(long, value_name = "S", default_value_t = 0.5, value_parser = arguments::seconds)]

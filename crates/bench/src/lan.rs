@@ -19,7 +19,7 @@ use crate::{sys, table};
 #[derive(Debug, Args)]
 pub struct LanArgs {
     /// How many rounds; medians need five
-    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(long, value_name = "N", default_value = "5", value_parser = arguments::rounds)]
     rounds: NonZeroUsize,
     /// About how many seconds each measurement takes in a round
     #[arg(long, value_name = "S", default_value_t = 0.5, value_parser = arguments::seconds)]

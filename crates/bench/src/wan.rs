@@ -21,7 +21,7 @@ use crate::sys;
 #[derive(Debug, Args)]
 pub struct WanArgs {
     /// How many rounds; medians need five
-    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(long, value_name = "N", default_value = "5", value_parser = arguments::rounds)]
     rounds: NonZeroUsize,
     /// Over how many seconds each rate is measured, after those that are left out
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = arguments::seconds)]

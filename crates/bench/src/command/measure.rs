@@ -31,7 +31,7 @@ pub struct MeasureArgs {
     #[arg(long)]
     quick: bool,
     /// How many rounds; medians need five [default: 5, or 2 with --quick]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = arguments::rounds)]
     rounds: Option<NonZeroUsize>,
     /// About how many seconds each measurement takes [default: 0.5, or 0.15 with --quick]
     #[arg(long, value_name = "S", value_parser = arguments::seconds)]
