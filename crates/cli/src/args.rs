@@ -203,7 +203,7 @@ pub struct RunOptions {
     #[arg(long)]
     pub sockets: bool,
 
-    /// With --sockets, say on stderr which way each connection goes
+    /// With --sockets, print on stderr what carries each connection
     #[arg(short, long, requires = "sockets")]
     pub verbose: bool,
 
@@ -435,7 +435,7 @@ FAULTS
     qp-error[=SHARE][:after=N|at=TIME][,status=STATUS][,ON]
                     A request fails, and its queue pair
     rnr:TIMES[,after=N][,ON]
-                    A message finds no receive posted, so often in a row
+                    A message finds no receive posted, TIMES times in a row
     hang[:after=N][,ON]
                     A send request never completes, nor any behind it
     slow-ack=TIME[:jitter=TIME][,at=TIME][,until=TIME][,ON]
@@ -451,27 +451,27 @@ FAULTS
     alloc-fail=KIND[:nth=N|after=N][,times=N][,ON]
                     ENOMEM of the nth context, pd, mw, dm, ah, channel, mr, cq, qp, srq, or any
     device-fatal=TIME[:at=TIME][,ON]
-                    The device is reset, and is back after so long
+                    The device is reset, and is back after TIME
     port-down=TIME[:at=TIME][,ON]
-                    The port of the device is down for so long
+                    The port of the device is down for TIME
     gid-change[:at=TIME][,ON]
                     The rows of the GID table move
     addr-gone=TIME[:at=TIME][,ON]
-                    The addresses of the port are gone for so long
+                    The addresses of the port are gone for TIME
     pkey-change=KEY[:at=TIME][,ON]
                     The first partition key becomes this one
     lid-change=LID[:at=TIME][,ON]
                     The local identifier becomes this one
     peer-gone[:after=N|at=TIME][,ON]
-                    The peer is not heard of again
+                    No packet of the peer arrives any more
     drop=SHARE[:way=in|out][,at=TIME][,until=TIME][,ON]
                     Datagrams are lost (weft0)
     corrupt=SHARE[:crc=bad|good][,at=TIME][,until=TIME][,ON]
-                    A bit of what arrives is changed, so that the CRC finds it, or does not
+                    One bit of arriving data is changed, with or without notice of the CRC
     delay=TIME[:jitter=TIME][,at=TIME][,until=TIME][,ON]
-                    What arrives is late
+                    Arriving data is late
     ON              only=N, qpn=NUMBER, dev=NAME, process=GLOB, rank=N: one of many
-    seed=NUMBER     Repeats what was left to chance
+    seed=NUMBER     Repeats the random decisions
 
 EXIT STATUS
     0, 1 With --scenario: all is as expected, or not; with --fuzz-faults: nothing failed, or
@@ -526,7 +526,7 @@ ENVIRONMENT
     WEFT_PATHS      on or off: whether connections of weft0 begin with what earlier ones
                     learnt of the path (default: off, and on for cp, pipe and forward)
     WEFT_STATIC     Directory with weft-static-ARCH-linux, for cp, pipe and forward
-    A WEFT_ variable that is none of these is warned about. LD_PRELOAD keeps what was in it.
+    Weft warns about any other WEFT_ variable. LD_PRELOAD keeps its earlier content.
 
 NOTES
     A static, setuid or foreign program cannot be intercepted; it runs, with a warning, and

@@ -119,31 +119,27 @@ pub enum SpecError {
 
 /// Every setting: its key, the form of its value, and what it means.
 pub const SETTINGS: [(&str, &str, &str); 21] = [
-    ("rtt", "TIME", "round-trip time without queues, half of it each way"),
+    ("rtt", "TIME", "round-trip time without queues, half in each direction"),
     ("delay", "TIME", "delay of one direction"),
     ("rate", "RATE", "rate of the bottleneck, over the bytes of IP packets"),
     ("queue", "SIZE | Nbdp", "what the bottleneck holds before it drops (1bdp, or 150 kB if more)"),
-    ("loss", "SHARE", "packets lost at random, each way"),
+    ("loss", "SHARE", "packets lost at random, in each direction"),
     ("burst", "N", "losses come in bursts of N packets on average"),
     ("gilbert", "P:R[:BAD[:GOOD]]", "Gilbert-Elliott: to bad, to good, loss while bad and good"),
-    ("jitter", "TIME[:reorder]", "delay varies by so much; with packets overtaking each other"),
-    ("reorder", "SHARE:TIME", "packets that come so much later, out of order"),
-    ("duplicate", "SHARE", "packets that come twice"),
+    ("jitter", "TIME[:reorder]", "delay varies by up to TIME; with `reorder` packets may overtake"),
+    ("reorder", "SHARE:TIME", "packets that arrive later by TIME, out of order"),
+    ("duplicate", "SHARE", "packets that arrive twice"),
     ("corrupt", "SHARE", "packets with one bit wrong"),
-    (
-        "outage",
-        "AT+FOR[/EVERY]",
-        "nothing arrives: when, counted from the start, how long, how often",
-    ),
+    ("outage", "AT+FOR[/EVERY]", "no packet arrives: when, from the start; how long; how often"),
     ("step", "AT:KEY=VALUE", "a new rate, loss or delay from then on"),
-    ("ecn", "TIME", "a queue longer than this marks packets instead of waiting for its end"),
+    ("ecn", "TIME", "a queue longer than TIME marks packets before it is full"),
     ("policer", "RATE:SIZE", "drops what exceeds a token bucket of this rate and size"),
-    ("fading", "LEAST:MOST:EVERY", "a rate that wanders between two others, a step each EVERY"),
+    ("fading", "LEAST:MOST:EVERY", "a rate that changes at random between two limits, each EVERY"),
     ("frames", "N:TIME", "packets that arrive N together, or fewer after TIME"),
     ("bunch", "TIME", "packets that arrive together at every multiple of TIME"),
-    ("handover", "EVERY:TIME", "another path each EVERY, up to TIME longer"),
+    ("handover", "EVERY:TIME", "another path each EVERY, longer by up to TIME"),
     ("mtu", "BYTES", "largest IP packet (1500)"),
-    ("seed", "N", "what all that is random follows from (1)"),
+    ("seed", "N", "the seed of all random decisions (1)"),
 ];
 
 const MTU_MIN: u16 = 1280;
