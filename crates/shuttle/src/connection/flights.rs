@@ -254,3 +254,102 @@ fn choose(
         new: left >= room || here_ns <= arrival_ns(outlooks, left),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::llp::{Gather, SegmentId};
+    use weft_wire::shuttle::PathId;
+
+    use super::*;
+    use crate::config::ShuttleConfig;
+    use crate::path::Route;
+    use crate::stream::Repair;
+
+    const MS: u64 = 1_000_000;
+
+    /// A source that has so many bytes left.
+    struct Source(u64);
+
+    impl UlpduSource for Source {
+        fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
+            Some(SegmentId { wqe: 0, offset: 0, len: mulpdu.into() })
+        }
+
+        fn left(&self, enough: u64) -> u64 {
+            self.0.min(enough)
+        }
+
+        fn gather(&self, _: SegmentId, _: &mut Gather) {}
+
+        fn acked(&mut self, _: SegmentId) {}
+    }
+
+    /// Two paths of 100 Mbit/s whose packets arrive after 5 ms and after 250 ms. The near one
+    /// delivers 3.0625 MB until the first packet arrives on the far one; together they hold
+    /// 6.375 MB.
+    fn near_and_far() -> [Path; 2] {
+        [(0, 10 * MS), (1, 500 * MS)].map(|(id, rtt_ns)| {
+            let at = ([10, 0, 0, 1], 4000).into();
+            let (route, config) = (Route { local: at, remote: at }, ShuttleConfig::default());
+            let mut path = Path::new(PathId(id), route, &config, 1200);
+            path.recovery.handle_handshake_rtt(rtt_ns);
+            path.validated = true;
+            path
+        })
+    }
+
+    fn lost_segments(count: u64) -> SendStream {
+        let mut send = SendStream::new(1, Repair::Full);
+        for _ in 0..count {
+            send.peek(1000, &mut Source(0));
+            send.sent(0);
+        }
+        if count > 0 {
+            send.handle_lost(0, count - 1);
+        }
+        send
+    }
+
+    /// S-73.
+    #[test]
+    fn the_far_path_carries_what_would_arrive_no_earlier_on_the_near_one() {
+        let paths = near_and_far();
+        let none = lost_segments(0);
+        for (left, on_far) in
+            [(1, false), (3_060_000, false), (3_100_000, true), (6_375_000, true), (u64::MAX, true)]
+        {
+            let new = |at| choose(0, &paths, at, &none, &Source(left)).new;
+            assert!(new(0), "{left}");
+            assert_eq!(new(1), on_far, "{left}");
+        }
+    }
+
+    /// S-73: holes precede all else.
+    #[test]
+    fn holes_leave_by_the_same_rule_as_if_nothing_followed() {
+        let paths = near_and_far();
+        for (count, left, far) in [
+            (0, u64::MAX, Sendable::ALL),
+            (1, u64::MAX, Sendable { holes: false, new: true }),
+            (1, 0, Sendable { holes: false, new: false }),
+            // 2500 of 1200 bytes are too few, and the rest makes up for it.
+            (2500, 0, Sendable { holes: false, new: false }),
+            (2500, 100_000, Sendable { holes: false, new: true }),
+            (2600, 0, Sendable::ALL),
+        ] {
+            let send = lost_segments(count);
+            assert_eq!(choose(0, &paths, 0, &send, &Source(left)), Sendable::ALL);
+            assert_eq!(choose(0, &paths, 1, &send, &Source(left)), far, "{count} and {left}");
+        }
+    }
+
+    #[test]
+    fn a_path_waits_for_none_that_does_not_answer() {
+        let mut paths = near_and_far();
+        paths[0].validated = false;
+        let none = lost_segments(0);
+        assert_eq!(choose(0, &paths, 1, &none, &Source(1)), Sendable::ALL);
+        assert_eq!(choose(0, &paths, 0, &none, &Source(1)), Sendable::ALL);
+        assert_eq!(choose(0, &near_and_far()[1..], 0, &none, &Source(1)), Sendable::ALL);
+    }
+}
