@@ -499,4 +499,23 @@ mod tests {
         assert_eq!(path.bbr.mode, BbrMode::ProbeBw);
         assert!(path.bbr.window_octets() >= before * 9 / 10, "{}", path.bbr.window_octets());
     }
+
+    /// What was measured once start-up is over is worth saving; another connection trusts half.
+    #[test]
+    fn a_path_begins_at_half_of_what_was_saved_of_it() {
+        let mut path = Path::new();
+        path.round(RATE_BPS, false);
+        assert_eq!(path.bbr.saved(), None, "start-up goes on");
+        let mut path = Path::steady();
+        let saved = Saved { rate_bps: RATE_BPS, min_rtt_ns: RTT_NS };
+        assert_eq!(path.bbr.saved(), Some(saved));
+        path.bbr.on_path_changed(path.now_ns, Some(saved));
+        assert_eq!((path.bbr.mode, path.bbr.bandwidth_bps()), (BbrMode::Startup, RATE_BPS / 2));
+        assert_eq!(path.bbr.saved(), None);
+        let mut path = Path::steady();
+        path.bbr.on_path_changed(path.now_ns, None);
+        let fresh = Bbr1::new(&path.bbr.params);
+        assert_eq!(path.bbr.pacing_rate_bps(), fresh.pacing_rate_bps());
+        assert_eq!(path.bbr.window_octets(), fresh.window_octets());
+    }
 }

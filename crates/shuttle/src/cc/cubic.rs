@@ -335,4 +335,68 @@ mod tests {
         assert_eq!(acknowledge(window / 2 - 1501, 1500, 0), window);
         assert_eq!(acknowledge(window / 2 - 1501, 1500, 1), window + 1500);
     }
+
+    /// RFC 3168: as to a loss, once for what was sent before the last reaction.
+    #[test]
+    fn a_mark_is_answered_as_a_loss() {
+        let mut path = Path::new();
+        path.round();
+        let before = path.cubic.window_octets();
+        let mark = |cubic: &mut Cubic, sent_ns| {
+            cubic.on_ecn(&Ecn { now_ns: path.now_ns, packets: 1, sent_ns });
+            cubic.window_octets()
+        };
+        assert_eq!(mark(&mut path.cubic, path.now_ns), before * 7 / 10);
+        assert_eq!(mark(&mut path.cubic, path.now_ns - 1), before * 7 / 10);
+    }
+
+    #[test]
+    fn after_an_outage_the_window_is_two_datagrams_and_nothing_is_taken_back() {
+        let mut path = Path::new();
+        path.round();
+        path.cubic.on_outage(path.now_ns);
+        assert_eq!(path.cubic.window_octets(), 2 * 1500);
+        let (now_ns, sent_ns) = (path.now_ns, SECOND_NS);
+        let (packets, octets, all) = (1, 1500, true);
+        path.cubic.on_spurious(&Spurious { now_ns, sent_ns, packets, octets, all });
+        assert_eq!(path.cubic.window_octets(), 2 * 1500);
+    }
+
+    #[test]
+    fn pacing_leaves_the_window_the_limit() {
+        let mut path = Path::new();
+        assert_eq!(path.cubic.pacing_rate_bps(), u64::MAX, "no round trip is known");
+        path.round();
+        let rate_bps = |cubic: &Cubic| bits_per_second(cubic.window_octets(), RTT_NS);
+        assert_eq!(path.cubic.pacing_rate_bps(), 2 * rate_bps(&path.cubic), "slow start");
+        path.lose(path.now_ns);
+        assert_eq!(path.cubic.pacing_rate_bps(), rate_bps(&path.cubic) * 5 / 4);
+    }
+
+    #[test]
+    fn the_first_window_has_ten_datagrams_of_the_size_that_was_found() {
+        let mut path = Path::new();
+        path.cubic.on_datagram_octets(9000);
+        assert_eq!(path.cubic.window_octets(), 10 * 9000);
+        path.cubic.on_datagram_octets(1500);
+        assert_eq!(path.cubic.window_octets(), 10 * 9000, "it does not shrink");
+        path.lose(path.now_ns);
+        let after = path.cubic.window_octets();
+        path.cubic.on_datagram_octets(60_000);
+        assert_eq!(path.cubic.window_octets(), after, "slow start is over");
+    }
+
+    /// Section 4.7: a flow whose window falls again before it is back leaves room to others.
+    #[test]
+    fn a_second_loss_on_the_way_back_aims_lower() {
+        let mut path = Path::new();
+        (0..3).for_each(|_| path.round());
+        let full = path.cubic.window.cwnd;
+        path.lose(path.now_ns);
+        assert_eq!(path.cubic.window.w_max, full);
+        path.now_ns += RTT_NS;
+        path.lose(path.now_ns);
+        let aims = path.cubic.window.w_max / (full * BETA);
+        assert!((aims - (1.0 + BETA) / 2.0).abs() < 1e-9, "{aims}");
+    }
 }

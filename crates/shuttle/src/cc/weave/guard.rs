@@ -128,3 +128,142 @@ impl RateGuard {
         bits_per_second(round.octets, round.lasted_ns).max(before_bps)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT_NS: u64 = 10_000_000;
+    /// What 100 Mbit/s are in a round trip, in bytes.
+    const FULL: u64 = 125_000;
+    const BW_BPS: u64 = 100_000_000;
+    const VIEW: GuardView =
+        GuardView { bw_bps: BW_BPS, smoothed_rtt_ns: RTT_NS, late_ns: 0, inflation: 1.0 };
+
+    fn round(sent_octets: u64, octets: u64) -> Round {
+        Round { sent_octets, octets, lasted_ns: RTT_NS, ..Round::EMPTY }
+    }
+
+    /// The verdict after three rounds alike.
+    fn third(guard: &mut RateGuard, now_ns: u64, round: &Round, view: &GuardView) -> GuardVerdict {
+        for _ in 0..2 {
+            assert_eq!(guard.judge(now_ns, round, view), GuardVerdict::Fine, "too few rounds");
+        }
+        guard.judge(now_ns, round, view)
+    }
+
+    fn judged(round: &Round, view: &GuardView) -> GuardVerdict {
+        third(&mut RateGuard::default(), 0, round, view)
+    }
+
+    #[test]
+    fn a_quarter_more_than_arrives_is_the_most_that_may_be_sent() {
+        let delivered = FULL * 4 / 5;
+        assert_eq!(judged(&round(FULL, delivered), &VIEW), GuardVerdict::Fine);
+        let reduced = GuardVerdict::Reduce(BW_BPS / 5 * 4);
+        assert_eq!(judged(&round(FULL + 1250, delivered), &VIEW), reduced);
+        // What arrives is the rate of the path: others send too much.
+        let slower = GuardView { bw_bps: BW_BPS / 5 * 4, ..VIEW };
+        assert_eq!(judged(&round(FULL + 1250, delivered), &slower), GuardVerdict::Fine);
+    }
+
+    #[test]
+    fn where_random_loss_takes_more_a_tenth_beyond_it_may_be_sent() {
+        let view = GuardView { inflation: 1.5, ..VIEW };
+        let delivered = FULL / 2;
+        assert_eq!(judged(&round(FULL * 16 / 20, delivered), &view), GuardVerdict::Fine);
+        let reduced = GuardVerdict::Reduce(BW_BPS / 2);
+        assert_eq!(judged(&round(FULL * 17 / 20, delivered), &view), reduced);
+    }
+
+    #[test]
+    fn what_two_rounds_sent_arrives_in_the_two_that_begin_a_round_later() {
+        let mut guard = RateGuard::default();
+        for (sent, delivered) in [(FULL, 0), (FULL, FULL)] {
+            assert_eq!(guard.judge(0, &round(sent, delivered), &VIEW), GuardVerdict::Fine);
+        }
+        assert_eq!(guard.judge(0, &round(9 * FULL, FULL), &VIEW), GuardVerdict::Fine);
+        // 10 sent in two rounds, 1.5 delivered in those from the second on.
+        let verdict = guard.judge(0, &round(0, FULL / 2), &VIEW);
+        assert_eq!(verdict, GuardVerdict::Reduce(BW_BPS / 4 * 3));
+    }
+
+    #[test]
+    fn late_acknowledgements_are_allowed_for_up_to_half_of_the_time() {
+        let sent = round(FULL, FULL / 2);
+        for (late_ns, fine) in
+            [(RTT_NS / 2, false), (RTT_NS, true), (2 * RTT_NS, true), (u64::MAX, true)]
+        {
+            let verdict = judged(&sent, &GuardView { late_ns, ..VIEW });
+            assert_eq!(verdict == GuardVerdict::Fine, fine, "{late_ns}");
+        }
+        let more = round(FULL * 13 / 10, FULL / 2);
+        let verdict = judged(&more, &GuardView { late_ns: u64::MAX, ..VIEW });
+        assert_eq!(verdict, GuardVerdict::Reduce(BW_BPS / 2), "no more than half");
+    }
+
+    #[test]
+    fn rounds_that_say_nothing_of_the_path_are_left_out() {
+        let over = round(2 * FULL, FULL / 2);
+        let limited = Round { app_limited: true, ..over };
+        let stalled = Round { lasted_ns: 2 * RTT_NS + 1, ..over };
+        for nothing in [limited, stalled] {
+            let mut guard = RateGuard::default();
+            for _ in 0..2 {
+                for round in [over, over, nothing] {
+                    assert_eq!(guard.judge(0, &round, &VIEW), GuardVerdict::Fine);
+                }
+            }
+        }
+        let long = Round { lasted_ns: 2 * RTT_NS, ..round(4 * FULL, FULL) };
+        assert_eq!(judged(&long, &VIEW), GuardVerdict::Reduce(BW_BPS / 2));
+        let mut guard = RateGuard::default();
+        for _ in 0..2 {
+            assert_eq!(guard.judge(0, &over, &VIEW), GuardVerdict::Fine);
+        }
+        guard.forget();
+        assert_eq!(guard.judge(0, &over, &VIEW), GuardVerdict::Fine);
+    }
+
+    /// Then it is others that send too much, for 10 s.
+    #[test]
+    fn reductions_that_change_nothing_are_taken_back_after_three() {
+        let (mut guard, over) = (RateGuard::default(), round(2 * FULL, FULL / 2));
+        let mut view = VIEW;
+        for _ in 0..3 {
+            let verdict = third(&mut guard, SECOND_NS, &over, &view);
+            assert_eq!(verdict, GuardVerdict::Reduce(BW_BPS / 2));
+            view.bw_bps -= BW_BPS / 10;
+        }
+        let vain = GuardVerdict::Vain(BW_BPS);
+        assert_eq!(third(&mut guard, SECOND_NS, &over, &view), vain, "the rate before the first");
+        let until_ns = SECOND_NS + 10 * SECOND_NS;
+        for _ in 0..9 {
+            assert_eq!(guard.judge(until_ns - 1, &over, &view), GuardVerdict::Fine);
+        }
+        assert_eq!(guard.judge(until_ns, &over, &view), GuardVerdict::Reduce(BW_BPS / 2));
+    }
+
+    #[test]
+    fn a_round_that_is_fine_ends_the_row_of_reductions() {
+        let (mut guard, over) = (RateGuard::default(), round(2 * FULL, FULL / 2));
+        for _ in 0..9 {
+            let verdict = third(&mut guard, 0, &over, &VIEW);
+            assert_eq!(verdict, GuardVerdict::Reduce(BW_BPS / 2));
+            third(&mut guard, 0, &round(FULL, FULL), &VIEW);
+            guard.forget();
+        }
+    }
+
+    #[test]
+    fn what_was_delivered_is_the_more_of_two_rounds() {
+        let mut guard = RateGuard::default();
+        guard.judge(0, &round(FULL, FULL), &VIEW);
+        let last = round(FULL, FULL / 2);
+        guard.judge(0, &last, &VIEW);
+        assert_eq!(guard.delivered_bps(&last), BW_BPS);
+        guard.judge(0, &last, &VIEW);
+        assert_eq!(guard.delivered_bps(&last), BW_BPS / 2);
+        assert_eq!(guard.delivered_bps(&round(FULL, 2 * FULL)), 2 * BW_BPS);
+    }
+}

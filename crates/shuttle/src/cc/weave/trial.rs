@@ -268,4 +268,195 @@ mod tests {
         [99, 100, 200, 201].into_iter().for_each(|sent_ns| trial.lose(&lost(sent_ns, 1), 0));
         assert_eq!((trial.packets, trial.running.unwrap().lost), (2, 2));
     }
+
+    fn acked(sent_ns: u64, packets: u32) -> Acked {
+        Acked {
+            now_ns: sent_ns + RTT_NS,
+            packets,
+            octets: u64::from(packets) * 1250,
+            lost_packets: 0,
+            lost_octets: 0,
+            sent_ns,
+            rtt: None,
+            one_way_ns: 0,
+            rate: None,
+            delivered_octets: 0,
+            in_flight_octets: 0,
+        }
+    }
+
+    const RTT_NS: u64 = 16_000_000;
+    const BW_BPS: u64 = 100_000_000;
+
+    /// Cruising at 100 Mbit/s with 3 % of random loss, one event in a hundred packets.
+    fn cruising() -> Weave {
+        let params = crate::cc::Params { datagram_octets: 1250, ..Default::default() };
+        let mut weave = Weave::new(&params);
+        weave.model.set_bw(BW_BPS, 0);
+        weave.smoothed_rtt_ns = RTT_NS;
+        weave.loss.set_random(0.03);
+        weave.trial.density = 0.01;
+        weave.phase = WeavePhase::Cruise { probe_at_ns: 7, rounds: 1 };
+        weave
+    }
+
+    #[test]
+    fn the_density_of_events_is_averaged_over_samples_of_400_packets() {
+        let mut trial = RateTrial::default();
+        let sample = |trial: &mut RateTrial, at: u64, events: u64| {
+            (1..=events).for_each(|event| trial.lose(&lost(at + 10 * event, 1), 0));
+            trial.acknowledge(&acked(0, 399 - events as u32));
+            let before = trial.density;
+            trial.acknowledge(&acked(0, 1));
+            (before, trial.density)
+        };
+        assert_eq!(sample(&mut trial, 0, 4), (0.0, 0.01));
+        assert_eq!(sample(&mut trial, 1000, 12), (0.01, 0.015), "a quarter of the difference");
+    }
+
+    #[test]
+    fn losses_are_tried_from_1_5_percent_on_once_their_density_is_known() {
+        let begins = |change: fn(&mut Weave)| {
+            let mut weave = cruising();
+            change(&mut weave);
+            let begun = weave.begin_trial(SECOND_NS);
+            assert_eq!(begun, weave.phase == WeavePhase::Trial);
+            begun
+        };
+        assert!(begins(|_| ()));
+        assert!(begins(|weave| weave.loss.set_random(0.015)));
+        assert!(!begins(|weave| weave.loss.set_random(0.0149)));
+        assert!(!begins(|weave| weave.trial.density = 0.0));
+        assert!(!begins(|weave| weave.competes = true));
+        assert!(!begins(|weave| weave.phase = WeavePhase::Cruise { probe_at_ns: 7, rounds: 0 }));
+        assert!(!begins(|weave| weave.phase = WeavePhase::Drain { rounds: 3 }));
+        assert!(!begins(|weave| {
+            let (began_ns, ended_ns) = (1, Some(2));
+            weave.trial.running = Some(RunningTrial { began_ns, ended_ns, ..Default::default() });
+        }));
+        assert!(begins(|weave| weave.trial.due_ns = SECOND_NS));
+        assert!(!begins(|weave| weave.trial.due_ns = SECOND_NS + 1));
+        // Losses that have grown by half and 1 % are tried at once.
+        let later = |loss| {
+            let mut weave = cruising();
+            (weave.trial.due_ns, weave.trial.tried_loss) = (u64::MAX, 0.02);
+            weave.loss.set_random(loss);
+            weave.begin_trial(SECOND_NS)
+        };
+        assert!(!later(0.0399) && later(0.0401));
+    }
+
+    /// Twelve events are to be expected in it.
+    #[test]
+    fn a_trial_lasts_for_its_packets_and_then_the_probe_has_its_time() {
+        let mut weave = cruising();
+        weave.begin_trial(SECOND_NS);
+        assert_eq!(weave.trial.tried_loss, 0.03);
+        weave.trial.send(1199);
+        weave.end_trial(SECOND_NS + 1);
+        assert_eq!(weave.phase, WeavePhase::Trial);
+        weave.trial.send(1);
+        weave.end_trial(SECOND_NS + 2);
+        assert_eq!(weave.phase, WeavePhase::Cruise { probe_at_ns: 7, rounds: 0 });
+        assert_eq!(weave.trial.running.unwrap().ended_ns, Some(SECOND_NS + 2));
+        weave.trial.send(5);
+        assert_eq!(weave.trial.running.unwrap().sent, 1200);
+        // A bucket fills within a quarter of a round trip: 40 packets at the rate.
+        let mut dense = cruising();
+        dense.trial.density = 1.0;
+        dense.begin_trial(SECOND_NS);
+        assert_eq!(dense.trial.running.unwrap().need, 40);
+    }
+
+    #[test]
+    fn a_trial_that_would_last_for_two_seconds_and_round_trips_is_put_off() {
+        for (density, rtt_ns, begins) in [
+            (0.00061, RTT_NS, true),
+            (0.00059, RTT_NS, false),
+            (0.00031, 2 * SECOND_NS, true),
+            (0.00029, 2 * SECOND_NS, false),
+        ] {
+            let mut weave = cruising();
+            (weave.trial.density, weave.smoothed_rtt_ns) = (density, rtt_ns);
+            assert_eq!(weave.begin_trial(SECOND_NS), begins, "{density}");
+            assert_eq!(weave.trial.due_ns, if begins { 0 } else { SECOND_NS + AGAIN_NS });
+        }
+    }
+
+    #[test]
+    fn a_trial_that_something_else_ends_is_made_again() {
+        let mut weave = cruising();
+        weave.begin_trial(SECOND_NS);
+        weave.phase = WeavePhase::Cruise { probe_at_ns: 7, rounds: 1 };
+        assert!(!weave.begin_trial(2 * SECOND_NS));
+        assert_eq!((weave.trial.running, weave.trial.tried_loss), (None, 0.0));
+        assert!(!weave.begin_trial(2 * SECOND_NS + AGAIN_NS - 1));
+        assert!(weave.begin_trial(2 * SECOND_NS + AGAIN_NS));
+    }
+
+    /// Whether losses depend on the rate after a trial of these packets, and what is random then.
+    fn judged(arrived: u64, lost: u64, events: u64) -> Option<f64> {
+        let mut weave = cruising();
+        let running = RunningTrial { acked: arrived, lost, events, ..Default::default() };
+        weave.judge(0, &running);
+        weave.trial.depends.then(|| weave.loss.random())
+    }
+
+    #[test]
+    fn few_events_and_few_losses_show_that_losses_depend_on_the_rate() {
+        assert_eq!(judged(1200, 0, 0), Some(0.0));
+        // A quarter of the twelve events that are expected, and a third of the loss.
+        assert_eq!(judged(1194, 6, 3), Some(0.005));
+        assert_eq!(judged(1194, 6, 4), None);
+        assert!(judged(1189, 11, 1).is_some());
+        assert_eq!(judged(1187, 13, 1), None);
+        // Seven tenths of the events that were to be expected.
+        assert!(judged(841, 0, 0).is_some());
+        assert_eq!(judged(839, 0, 0), None);
+    }
+
+    #[test]
+    fn a_trial_is_judged_when_packets_sent_after_it_arrive_and_the_next_is_later_each_time() {
+        let mut weave = cruising();
+        let ended_ns = SECOND_NS + 100_000_000;
+        let running =
+            RunningTrial { began_ns: SECOND_NS, ended_ns: Some(ended_ns), ..Default::default() };
+        for wait_s in [10, 20, 40, 80, 160, 160] {
+            weave.trial.running = Some(running);
+            weave.ack_in_trial(&acked(ended_ns, 900));
+            weave.ack_in_trial(&acked(ended_ns + RTT_NS / 16, 1));
+            assert_eq!(weave.trial.running.map(|running| running.acked), Some(900));
+            weave.ack_in_trial(&acked(ended_ns + RTT_NS / 16 + 1, 1));
+            assert_eq!(weave.trial.running, None);
+            let now_ns = ended_ns + RTT_NS / 16 + 1 + RTT_NS;
+            assert_eq!(weave.trial.due_ns, now_ns + wait_s * SECOND_NS);
+        }
+        assert!(weave.trial.depends, "nothing was lost");
+    }
+
+    #[test]
+    fn the_rate_becomes_what_was_delivered_until_that_ends_no_losses() {
+        let mut weave = cruising();
+        weave.trial.depends = true;
+        let mut bw_bps = BW_BPS;
+        let round = |share: u64| Round {
+            octets: octets_in(BW_BPS, RTT_NS) * share / 100,
+            lasted_ns: RTT_NS,
+            ..Round::EMPTY
+        };
+        for (share, percent) in [(90, 90), (10, 72), (100, 72), (70, 70)] {
+            weave.is_cut = true;
+            assert!(weave.fit_to_delivered(SECOND_NS, &round(share)));
+            bw_bps = BW_BPS / 100 * percent;
+            assert_eq!(weave.model.bw_bps(), bw_bps, "four fifths at least");
+            assert_eq!((weave.answered_ns, weave.is_cut), (SECOND_NS, false));
+            assert!(matches!(weave.phase, WeavePhase::Cruise { .. }));
+        }
+        let mut calm = weave.clone();
+        assert!(!weave.fit_to_delivered(SECOND_NS, &round(50)), "they are random after all");
+        assert_eq!((weave.model.bw_bps(), weave.trial.depends), (BW_BPS, false));
+        calm.trial.calm();
+        assert!(calm.fit_to_delivered(SECOND_NS, &round(69)), "losses had ceased");
+        assert!(bw_bps > calm.model.bw_bps());
+    }
 }
