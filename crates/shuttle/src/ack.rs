@@ -286,4 +286,42 @@ mod tests {
         arrivals.report(9_000_000, PathId(0), 99, |ack| told.push((ack.arrived_us, ack.delay_us)));
         assert_eq!(told, [(5000, 4000)]);
     }
+
+    /// S-41: two thirds are for the newest packets.
+    #[test]
+    fn the_newest_runs_have_twice_the_room_of_older_ones() {
+        let mut arrivals = Arrivals::new();
+        (0..3000).for_each(|at| arrivals.handle_packet(1_000_000, 2 * at + 1));
+        // Everything is told once before older runs take turns.
+        report(&mut arrivals, 300);
+        while arrivals.due_ns().is_some() {
+            report(&mut arrivals, 300);
+        }
+        let mut counts = Vec::new();
+        arrivals.report(5_000_000, PathId(0), 300, |ack| counts.push(ack.ranges.iter().count()));
+        assert_eq!(counts.len(), 2);
+        let (newest, older) = (counts[0], counts[1]);
+        assert!((older * 19 / 10..=older * 21 / 10).contains(&newest), "{counts:?}");
+        assert!((250..=300).contains(&(2 * (newest + older))), "two bytes a run: {counts:?}");
+    }
+
+    /// S-40: what is sooner holds, and the next report waits for an interval after the last.
+    #[test]
+    fn the_soonest_of_what_is_owed_is_due() {
+        let mut arrivals = Arrivals::new();
+        arrivals.handle_packet(1_000_000, 0);
+        report(&mut arrivals, 99);
+        for (now_ns, pace, due_ns) in [
+            (5_000_100, AckPace::Interval(900), 5_000_900),
+            (5_000_200, AckPace::Interval(500), 5_000_500),
+            (5_000_300, AckPace::Interval(700), 5_000_500),
+            (5_000_400, AckPace::Now, 5_000_400),
+        ] {
+            arrivals.owe(now_ns, pace);
+            assert_eq!(arrivals.due_ns(), Some(due_ns));
+        }
+        report(&mut arrivals, 99);
+        arrivals.owe(9_000_000, AckPace::Interval(500));
+        assert_eq!(arrivals.due_ns(), Some(9_000_000), "the last is long ago");
+    }
 }

@@ -101,3 +101,22 @@ impl ConnectionEnd {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_that_of_the_peers_weft_and_not_of_its_application() {
+        for (end, refusal) in [
+            (ConnectionEnd::Stranger, Some(Refusal::Stranger)),
+            (ConnectionEnd::NothingInCommon, Some(Refusal::NothingInCommon)),
+            (ConnectionEnd::ClearText, Some(Refusal::ClearText)),
+            (ConnectionEnd::Version, Some(Refusal::Version)),
+            (ConnectionEnd::Rejected(7), None),
+            (ConnectionEnd::Silence, None),
+        ] {
+            assert_eq!(end.refusal(), refusal, "{end}");
+        }
+    }
+}

@@ -201,4 +201,15 @@ mod tests {
         assert_eq!(name.len(), 9);
         assert_ne!(Key::new([7; 32]).name(), key.name());
     }
+
+    #[test]
+    fn equal_keys_have_equal_credentials_that_do_not_tell_the_key() {
+        let shared = |octet| match Key::new([octet; 32]).credentials() {
+            Credentials::PreShared(shared) => shared,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(shared(7), shared(7));
+        assert_ne!(shared(7), shared(8));
+        assert_ne!(shared(7), [7; 32]);
+    }
 }

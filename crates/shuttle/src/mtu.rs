@@ -151,4 +151,39 @@ mod tests {
         assert_eq!(search.handle_black_hole(), 1200);
         assert_eq!(search.poll(5), Some(9000));
     }
+
+    /// What may be due must be looked for before a connection sleeps.
+    #[test]
+    fn a_probe_may_be_due_until_one_is_in_flight_or_there_is_nothing_to_find() {
+        let mut search = MtuSearch::new(1200, 1216);
+        assert!(search.is_due(0));
+        assert_eq!(search.poll(0), Some(1216));
+        assert!(!search.is_due(0), "one at a time");
+        search.handle_acked(1216);
+        assert!(!search.is_due(0) && search.poll(0).is_none());
+        assert!(!MtuSearch::new(1200, 1215).is_due(0));
+        let mut search = MtuSearch::new(1200, 9000);
+        while let Some(octets) = search.poll(5) {
+            search.handle_lost(octets);
+        }
+        assert!(!search.is_due(5 + AGAIN_NS - 1) && search.is_due(5 + AGAIN_NS));
+    }
+
+    /// Half of what was given up, since a size a little smaller is as suspect; and no loss of
+    /// before counts.
+    #[test]
+    fn each_size_has_four_probes_to_itself() {
+        let mut search = MtuSearch::new(1200, 9000);
+        for at in 0..TRIES {
+            assert_eq!(search.poll(0), Some(9000), "{at}");
+            search.handle_lost(9000);
+        }
+        let next = search.poll(0).unwrap();
+        assert_eq!(next, 1200 + (8999 - 1200_u16).div_ceil(2));
+        search.handle_lost(next);
+        assert_eq!(search.poll(0), Some(next));
+        assert_eq!(search.handle_acked(next), Some(next));
+        assert_eq!(search.handle_acked(next), None, "nothing new");
+        assert_eq!(search.found(), next);
+    }
 }

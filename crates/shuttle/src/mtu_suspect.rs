@@ -166,4 +166,30 @@ mod tests {
         assert_eq!(test.handle(REST_NS, true, lossy), None);
         assert_eq!(test.handle(REST_NS + 1, true, lossy), Some(SuspectStep::Small));
     }
+
+    #[test]
+    fn the_part_that_is_lost_is_of_all_packets() {
+        let fates = |arrived, lost| PacketFates { arrived, lost };
+        assert_eq!(fates(900, 100).part(), 0.1);
+        assert_eq!(fates(0, 100).part(), 1.0);
+        assert!(!fates(900, 99).is_enough() && fates(900, 100).is_enough());
+    }
+
+    /// S-79: by 1 % at least, and by three standard deviations.
+    #[test]
+    fn a_share_of_losses_exceeds_another_if_chance_does_not_explain_it() {
+        let lost = |lost, of| PacketFates { arrived: of - lost, lost };
+        for (large, small, of, exceeds) in [
+            (500, 432, 1000, true),
+            (500, 435, 1000, false),
+            (30, 10, 1000, true),
+            (28, 10, 1000, false),
+            (1100, 0, 100_000, true),
+            (900, 0, 100_000, false),
+            (10, 30, 1000, false),
+        ] {
+            let found = lost(large, of).exceeds(lost(small, of));
+            assert_eq!(found, exceeds, "{large} and {small} of {of}");
+        }
+    }
 }

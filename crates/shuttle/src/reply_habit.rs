@@ -123,4 +123,32 @@ mod tests {
         answered(&mut habit, &mut now_ns, 3 * ROW_MAX, 20_000);
         assert_eq!(habit.needed, ROW_MIN);
     }
+
+    /// Who has not answered the last time is not waited for, however often it had before.
+    #[test]
+    fn an_answer_that_never_came_ends_the_row() {
+        for (later_ns, waits) in [(REPLY_WAIT_NS, true), (REPLY_WAIT_NS + 1, false)] {
+            let (mut habit, mut now_ns) = (ReplyHabit::default(), 0);
+            answered(&mut habit, &mut now_ns, ROW_MIN, 20_000);
+            now_ns += 1_000_000;
+            let due_ns = now_ns + REPLY_WAIT_NS;
+            assert_eq!(habit.handle_asked(now_ns), due_ns);
+            let asked_ns = now_ns + later_ns;
+            assert_eq!(habit.handle_asked(asked_ns), if waits { due_ns } else { asked_ns });
+        }
+    }
+
+    #[test]
+    fn an_answer_in_the_last_moment_is_one_and_later_it_is_none() {
+        for (late_ns, answers) in [(REPLY_WAIT_NS, true), (REPLY_WAIT_NS + 1, false)] {
+            let (mut habit, mut now_ns) = (ReplyHabit::default(), 0);
+            answered(&mut habit, &mut now_ns, ROW_MIN - 1, 20_000);
+            now_ns += 1_000_000;
+            habit.handle_asked(now_ns);
+            assert_eq!(habit.handle_data(now_ns + late_ns), answers);
+            now_ns += 1_000_000;
+            let wait_ns = habit.handle_asked(now_ns) - now_ns;
+            assert_eq!(wait_ns, if answers { REPLY_WAIT_NS } else { 0 });
+        }
+    }
 }

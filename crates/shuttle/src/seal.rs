@@ -289,4 +289,27 @@ mod tests {
             assert_eq!(over, [&[0, 0, 0, path][..], &pn.to_be_bytes()].concat());
         }
     }
+
+    /// S-82: the nonce is the IV with path and packet number, computed here anew.
+    #[test]
+    fn a_packet_is_sealed_as_the_protocol_says() {
+        let prk = Prk::new_less_safe(HKDF_SHA256, &[1; 32]);
+        let (mut key, mut iv) = ([0; 16], [0; 12]);
+        expand(&prk, b"shuttle key", &mut key);
+        expand(&prk, b"shuttle iv", &mut iv);
+        let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key).unwrap());
+        for (path, pn) in [(3, 77), (15, 0x0102_0304_0506_0708), (u8::MAX, u64::MAX)] {
+            let mut place = [0; 12];
+            place[3] = path;
+            place[4..].copy_from_slice(&pn.to_be_bytes());
+            let nonce = core::array::from_fn(|at| iv[at] ^ place[at]);
+            let mut expected = b"text".to_vec();
+            let nonce = Nonce::assume_unique_for_key(nonce);
+            key.seal_in_place_append_tag(nonce, Aad::from(&HEADER[..]), &mut expected).unwrap();
+            let [mut here, _] = pair(protection::AES128GCM);
+            let mut slab = [b"before", &HEADER[..], b"text"].concat();
+            here.seal(path, pn, &mut slab, 6, HEADER.len());
+            assert_eq!(slab[6 + HEADER.len()..], expected, "{path} and {pn}");
+        }
+    }
 }

@@ -435,4 +435,20 @@ mod tests {
         assert!(window.is_new(5000 - 2047));
         assert!(!window.is_new(5000 - 2048));
     }
+
+    /// A sender that was silent for a while, or whose datagrams were lost, is in another epoch.
+    #[test]
+    fn a_key_that_was_passed_over_leaves_those_after_it_in_order() {
+        for first in [0, 1, 4, 7] {
+            let mut sealer = Sealer::new(&key(), CIPHERS[0], 1, 2);
+            let mut opener = opener();
+            for epoch in [0, 2, 3, 5, 6] {
+                sealer.number = (first + epoch) * PACKETS_PER_KEY;
+                for _ in 0..2 {
+                    let datagram = seal(&mut sealer, b"text");
+                    assert_eq!(open(&mut opener, &datagram), Ok(b"text".to_vec()), "{epoch}");
+                }
+            }
+        }
+    }
 }

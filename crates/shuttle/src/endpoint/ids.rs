@@ -107,6 +107,7 @@ mod tests {
         let (mut ids, mut csprng) = (Ids::new(), Csprng::new([1; 32]));
         let drawn: Vec<_> = (0..3000).map(|_| ids.draw(0, &mut csprng).unwrap()).collect();
         assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), drawn.len());
+        assert_eq!(ids.draw(0, &mut Csprng::new([1; 32])), None, "all of them are in use");
         assert!(drawn.iter().all(|cid| cid.0 & 0xff == 0 && cid.0 != 0));
         let high = drawn.iter().filter(|cid| cid.0 >> 31 == 1).count();
         assert!((1300..1700).contains(&high), "{high}");

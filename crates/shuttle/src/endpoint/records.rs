@@ -236,6 +236,8 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
+    use weft_wire::shuttle::hello::{Hello, HelloKind};
+
     use super::*;
 
     #[test]
@@ -275,5 +277,96 @@ mod tests {
     fn who_waits_is_a_small_record() {
         let octets = size_of::<Record>() + size_of::<PeerRequest>();
         assert!(octets <= 256, "{octets}");
+    }
+
+    fn asked(now_ns: u64, names: &[u64]) -> Records {
+        let mut records = Records::new();
+        names.iter().for_each(|name| ask(&mut records, now_ns, *name));
+        records
+    }
+
+    fn ask(records: &mut Records, now_ns: u64, name: u64) {
+        let limits = Some(crate::ShuttleConfig::default().limits());
+        let hello = Hello { nonce: name, limits, ..Hello::new(HelloKind::Request) };
+        let config = crate::ShuttleConfig::default();
+        let request = PeerRequest::parse(&hello.encode(), &config, [0; 32]).unwrap();
+        let at = ([10, 0, 0, 1], 4000).into();
+        records.ask(now_ns, name, request, Route { local: at, remote: at });
+    }
+
+    /// The stage as a letter, `-` for a Request that is new.
+    fn stage(records: &mut Records, now_ns: u64, name: u64) -> char {
+        records.expire(now_ns);
+        match records.hear(now_ns, name) {
+            Some(RecordStage::Asked(..)) => 'a',
+            Some(RecordStage::Refused(_)) => 'r',
+            Some(RecordStage::Lapsed) => 'l',
+            Some(RecordStage::Granted(_)) => 'g',
+            None => '-',
+        }
+    }
+
+    #[test]
+    fn a_request_lapses_10_s_after_its_last_repetition_and_is_known_for_20_s_more() {
+        let mut records = asked(5, &[1]);
+        assert_eq!(stage(&mut records, 5 + KEEP_NS - 1, 1), 'a');
+        let last_ns = 5 + KEEP_NS - 1;
+        assert_eq!(stage(&mut records, last_ns + KEEP_NS - 1, 1), 'a', "it was repeated");
+        let last_ns = last_ns + KEEP_NS - 1;
+        assert!(records.asked(1).is_some() && records.asked_mut(1).is_some());
+        assert_eq!(records.half_open(), 1);
+        assert_eq!(stage(&mut records, last_ns + KEEP_NS, 1), 'l');
+        assert!(records.asked(1).is_none() && records.asked_mut(1).is_none());
+        assert_eq!(records.half_open(), 0);
+        let lapsed_ns = last_ns + KEEP_NS;
+        assert_eq!(stage(&mut records, lapsed_ns + REFUSED_NS - 1, 1), 'l');
+        assert_eq!(stage(&mut records, lapsed_ns + REFUSED_NS, 1), '-');
+    }
+
+    #[test]
+    fn a_refusal_is_said_again_for_20_s_and_is_half_open_no_more() {
+        let mut records = asked(0, &[1, 2]);
+        assert!(!records.refuse(7, 1, vec![1]));
+        assert_eq!(records.half_open(), 1);
+        assert_eq!(stage(&mut records, 7 + REFUSED_NS - 1, 1), 'r');
+        assert_eq!(stage(&mut records, 7 + REFUSED_NS, 1), '-');
+        assert!(!records.refuse(0, 99, vec![1]), "it was never asked");
+    }
+
+    /// S-19: the datagram of the oldest refusal goes, and what is kept of it says that it is old.
+    #[test]
+    fn a_refusal_too_many_leaves_the_oldest_known_but_unanswered() {
+        let count = REFUSALS_MAX as u64 + 1;
+        let mut records = asked(0, &(1..=count).collect::<Vec<_>>());
+        for name in 1..=count {
+            assert_eq!(stage(&mut records, 1, 1), if name == 1 { 'a' } else { 'r' });
+            assert!(!records.refuse(1, name, Vec::new()));
+        }
+        assert_eq!((stage(&mut records, 2, 1), stage(&mut records, 2, 2)), ('l', 'r'));
+        assert_eq!((records.records.len(), records.ends.len()), (REFUSALS_MAX, REFUSALS_MAX));
+        assert_eq!(records.half_open(), 0);
+    }
+
+    #[test]
+    fn a_granted_request_is_half_open_until_the_peer_is_heard_or_10_s_are_over() {
+        let (first, second) = (ConnectionId(0x100), ConnectionId(0x200));
+        let mut records = asked(0, &[1, 2]);
+        records.grant(5, 1, first);
+        records.grant(5, 2, second);
+        assert_eq!(records.half_open(), 2);
+        records.confirm(ConnectionId(0x107));
+        assert_eq!(records.half_open(), 1);
+        records.confirm(first);
+        assert_eq!(records.half_open(), 1, "once");
+        assert_eq!(stage(&mut records, 5 + KEEP_NS - 1, 2), 'g');
+        assert_eq!(records.half_open(), 1, "a repetition keeps no granted one");
+        assert_eq!(stage(&mut records, 5 + KEEP_NS, 2), 'g', "it reports its own end");
+        assert_eq!(records.half_open(), 0);
+        assert_eq!(stage(&mut records, u64::MAX - 1, 1), 'g');
+        // After the end a Request that was on its way may still arrive.
+        assert!(!records.release(7 * KEEP_NS, first));
+        assert_eq!(stage(&mut records, 7 * KEEP_NS + LINGER_NS - 1, 1), 'g');
+        assert_eq!(stage(&mut records, 7 * KEEP_NS + LINGER_NS, 1), '-');
+        assert_eq!(records.granted.len(), 1, "the other one is connected");
     }
 }

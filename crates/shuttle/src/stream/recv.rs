@@ -437,4 +437,39 @@ mod tests {
         assert_eq!(stream.handle_segment(0, &segment(0), &mut sink), Ok(Taken::Yes));
         assert!(sink.placed.is_empty());
     }
+
+    /// Takes everything but segment 0, which waits for a receive.
+    #[derive(Default)]
+    struct AllButFirst(Vec<u64>);
+
+    impl UlpduSink for AllButFirst {
+        type Fault = ();
+
+        fn place(&mut self, seq: u64, _: &[u8]) -> Result<Placed, ()> {
+            if seq == 0 {
+                return Ok(Placed::Held);
+            }
+            self.0.push(seq);
+            Ok(Placed::Memory)
+        }
+
+        fn deliver(&mut self, _: u64) -> Result<(), ()> {
+            Ok(())
+        }
+    }
+
+    /// S-38.
+    #[test]
+    fn an_answer_passes_what_was_placed_behind_a_message_that_waits() {
+        let control = Opcode::ReadResponse.control();
+        let answer = TaggedHeader { last: true, control, stag: STag(1), to: 0 }.to_bytes();
+        let mut stream = RecvStream::new(Placement::Tail, Repair::Full, 1000);
+        let mut sink = AllButFirst::default();
+        for dsn in [0, 1] {
+            assert_eq!(stream.handle_segment(dsn, &segment(dsn), &mut sink), Ok(Taken::Yes));
+        }
+        assert_eq!(stream.handle_segment(2, &answer, &mut sink), Ok(Taken::Yes));
+        assert_eq!(sink.0, [1, 2]);
+        assert_eq!((stream.frontier(), stream.held_octets), (0, held_size(&segment(0))));
+    }
 }

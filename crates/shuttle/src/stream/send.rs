@@ -432,4 +432,48 @@ mod tests {
         assert_eq!(stream.next_resend(), Some(TAIL_SEGMENTS));
         assert_eq!(stream.holes(u64::MAX), TAIL_SEGMENTS);
     }
+
+    /// S-34: the receiver has a bit for each segment from the frontier on.
+    #[test]
+    fn no_segment_is_sent_beyond_what_the_receiver_can_note() {
+        let (mut stream, _) = stream_of(0);
+        for frontier in [0, 5, 10 * DSN_WINDOW] {
+            (stream.frontier, stream.next_dsn) = (frontier, frontier + DSN_WINDOW - 1);
+            assert!(stream.may_send_new(), "{frontier}");
+            stream.next_dsn += 1;
+            assert!(!stream.may_send_new(), "{frontier}");
+        }
+    }
+
+    #[test]
+    fn probes_carry_what_is_not_known_to_be_received_and_nothing_else() {
+        let (mut stream, mut source) = stream_of(6);
+        stream.handle_frontier(1, &mut source);
+        stream.handle_received(2, 2);
+        assert!(stream.queue_probes(2));
+        let again = std::iter::from_fn(|| {
+            let dsn = stream.next_resend()?;
+            stream.resent(dsn);
+            Some(dsn)
+        });
+        assert_eq!(again.collect::<Vec<_>>(), [1, 3]);
+        stream.handle_received(1, 5);
+        assert!(!stream.queue_probes(2), "the peer has everything");
+        let (mut stream, _) = stream_of(6);
+        stream.repair = Repair::Off;
+        assert!(!stream.queue_probes(2), "nothing is sent again");
+    }
+
+    #[test]
+    fn what_was_sent_within_two_milliseconds_is_a_tail() {
+        for (later_ns, first) in [(TAIL_NS, 0), (TAIL_NS + 1, 1), (5 * TAIL_NS, 1)] {
+            let mut stream = SendStream::new(1, Repair::TailTwice);
+            for at_ns in [7, 7 + later_ns] {
+                stream.peek(100, &mut Source::default());
+                stream.sent(at_ns);
+            }
+            stream.queue_tail();
+            assert_eq!(stream.next_resend(), Some(first), "{later_ns}");
+        }
+    }
 }

@@ -48,6 +48,7 @@ mod tests {
             assert_eq!(set.insert(StreamId(number)), number != 3 || set.0[0] == 8);
         }
         set.remove(StreamId(64));
+        assert!(!set.is_empty());
         let all: Vec<u8> = std::iter::from_fn(|| set.pop_first()).map(|stream| stream.0).collect();
         assert_eq!(all, [0, 3, 191, 255]);
         assert!(set.is_empty());

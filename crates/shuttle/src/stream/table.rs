@@ -234,6 +234,7 @@ impl StreamTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cc;
     use crate::stream::{Placement, Repair};
 
     fn table(streams: u8) -> StreamTable {
@@ -282,5 +283,59 @@ mod tests {
         let mut table = table(1);
         assert!(!table.retire());
         assert_eq!(whose(&mut table), Some(0));
+    }
+
+    fn own() -> Profile {
+        let controller = Some((cc::fixed as cc::Make, cc::Params::default()));
+        Profile { controller, ..Profile::default() }
+    }
+
+    #[test]
+    fn streams_with_controllers_of_their_own_take_turns_until_they_have_nothing() {
+        let mut table = table(3);
+        for id in [1, 2] {
+            table.shape(StreamId(id), own()).unwrap();
+        }
+        assert_eq!((table.own_count(), whose(&mut table)), (2, Some(0)));
+        let turns: Vec<_> = (0..3).filter_map(|_| table.next_own()).collect();
+        assert_eq!(turns, [1, 2, 1].map(StreamId));
+        table.retire_own(StreamId(1));
+        assert_eq!((table.own_count(), table.next_own()), (1, Some(StreamId(2))));
+        table.wake(StreamId(1));
+        table.wake(StreamId(1));
+        assert_eq!(table.own_count(), 2);
+        assert_eq!(table.next_own(), Some(StreamId(2)));
+    }
+
+    #[test]
+    fn the_only_stream_is_asked_under_a_controller_of_its_own_too() {
+        let (mut one, two) = (table(1), table(2));
+        assert!(one.is_one_shared() && !two.is_one_shared());
+        one.shape(StreamId(0), own()).unwrap();
+        assert!(!one.is_one_shared());
+        assert_eq!(one.next_own(), Some(StreamId(0)));
+        one.retire_own(StreamId(0));
+        assert_eq!(one.next_own(), Some(StreamId(0)));
+    }
+
+    /// S-64.
+    #[test]
+    fn a_stream_waits_for_its_rate_and_then_goes_first() {
+        let mut table = table(2);
+        let limited = Profile { max_rate_bps: 9_600_000, ..Profile::default() };
+        table.shape(StreamId(0), limited).unwrap();
+        assert_eq!(table.turn(0, 1200).map(|(id, _)| id.0), Some(1));
+        assert!(table.retire());
+        assert_eq!(table.turn(0, 1200), Some((StreamId(0), 2)), "a burst at its rate");
+        // 20 ms at its rate.
+        table.get_mut(StreamId(0)).unwrap().cap.handle_sent(0, 24_000);
+        table.wake(StreamId(1));
+        assert_eq!(whose(&mut table), Some(1));
+        assert_eq!(table.due_ns(), Some(20_000_000));
+        table.unpark(19_999_999);
+        assert_eq!((whose(&mut table), table.due_ns()), (Some(1), Some(20_000_000)));
+        table.unpark(20_000_000);
+        assert_eq!(table.turn(20_000_000, 1200).map(|(id, _)| id.0), Some(0));
+        assert_eq!(table.due_ns(), None);
     }
 }
