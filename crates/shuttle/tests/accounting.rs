@@ -161,3 +161,33 @@ fn who_sends_often_asks_for_few_immediate_acknowledgements() {
     let asked = pair.trace.iter().filter(asks).count();
     assert!((10..=21).contains(&asked), "{asked} of {}", pair.trace.len());
 }
+
+/// S-17: a Retry is for the Request that it names, and says something new.
+#[test]
+fn a_retry_for_another_request_or_without_a_new_cookie_is_foreign() {
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &Link::default(), 1);
+    (pair.tracing, pair.answer) = (true, Answer::Ignore);
+    pair.run_for(MS);
+    let asked = Hello::parse(&pair.trace[0].2).map(|hello| (hello.from, hello.nonce)).unwrap();
+    let retry = |echo: u64, cookie: &[u8]| {
+        Hello { to: asked.0, echo, cookie, ..Hello::new(HelloKind::Retry) }.encode()
+    };
+    let requests = |pair: &mut Pair| {
+        pair.run_for(MS);
+        pair.trace.iter().filter(|packet| packet.0 == 0).count()
+    };
+    give(&mut pair, 0, &retry(!asked.1, b"cookie"));
+    give(&mut pair, 0, &retry(asked.1, b""));
+    assert_eq!((foreign(&mut pair, 0), requests(&mut pair)), (2, 1));
+    // Five cookies, of which the last comes too late, and one that came before.
+    for (cookies, foreigns) in (1..).zip([2, 2, 2, 2, 3]) {
+        let retry = retry(asked.1, &[cookies; 8]);
+        give(&mut pair, 0, &retry);
+        assert_eq!(foreign(&mut pair, 0), foreigns, "{cookies}");
+        assert_eq!(requests(&mut pair), usize::from(cookies.min(4)) + 1);
+        let repeated = Hello::parse(&pair.trace.last().unwrap().2).unwrap().cookie.to_vec();
+        assert_eq!(repeated, [cookies.min(4); 8]);
+    }
+    give(&mut pair, 0, &retry(asked.1, &[4; 8]));
+    assert_eq!((foreign(&mut pair, 0), requests(&mut pair)), (4, 5));
+}

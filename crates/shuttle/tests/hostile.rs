@@ -169,3 +169,22 @@ fn a_peer_opens_no_more_paths_than_a_connection_may_have() {
     pair.hosts[1].ports.post(true, 10_000);
     pair.run_until(1000 * MS, Pair::is_complete);
 }
+
+/// S-5, S-81.
+#[test]
+fn control_packets_that_are_forged_or_of_no_path_are_counted_as_foreign() {
+    let mut pair = in_use(protection::CRC32C);
+    let foreign = |pair: &mut Pair| pair.connection(1).stats().foreign_datagrams;
+    let before = foreign(&mut pair);
+    let mut forged = forge(&pair, 1000, &Frame::Ping);
+    *forged.last_mut().unwrap() ^= 1;
+    give(&mut pair, 1, &forged);
+    assert_eq!(foreign(&mut pair), before + 1);
+    // Only a Challenge opens a path, and only the next one.
+    for (path, frame) in [(1, Frame::Ping), (2, Frame::Challenge { token: 1 })] {
+        let octets = forge_on(&pair, PathId(path), 1, &frame);
+        give(&mut pair, 1, &octets);
+        assert!(pair.connection(1).rtt(PathId(path)).is_none());
+    }
+    assert_eq!(foreign(&mut pair), before + 3);
+}

@@ -156,3 +156,20 @@ fn the_strongest_in_common_is_taken() {
         assert_eq!(pair.connection(0).modules().unwrap().protection, chosen);
     }
 }
+
+/// The handshake is sealed because both could do that; what they have in common is no cipher.
+#[test]
+fn ends_with_different_ciphers_agree_on_a_checksum_under_a_sealed_handshake() {
+    let offers = |cipher| config(cipher | protection::CRC32C, Credentials::PreShared([5; 32]));
+    let configs = [offers(protection::AES128GCM), offers(protection::CHACHA20POLY1305)];
+    let mut pair = Pair::with_configs(seed(), configs, &Link::default(), 1);
+    pair.tracing = true;
+    pair.open();
+    pair.hosts[0].ports.post(true, 100);
+    pair.run_until(1000 * MS, Pair::is_complete);
+    assert_eq!(pair.connection(0).modules().unwrap().protection, protection::CRC32C);
+    // The segment can be read on the way: header, segment and checksum are all there is.
+    let data = |sent: &&(usize, u64, Vec<u8>)| sent.0 == 0 && sent.2[0] >> 5 == 5;
+    let len = pair.trace.iter().find(data).unwrap().2.len();
+    assert_eq!(len, weft_wire::shuttle::DATA_LEN + weft_wire::ddp::TAGGED_LEN + 100 + 4);
+}

@@ -178,3 +178,19 @@ fn a_path_keeps_to_what_peer_and_network_allow() {
     pair.connection(1).limit_peer(PathId(0), u64::MAX);
     assert!(rates(&mut pair)[0] > 60);
 }
+
+/// The peer's limit is shared by all: neither kind of stream goes first all the time.
+#[test]
+fn under_the_peers_limit_streams_with_and_without_their_own_controller_alternate() {
+    let narrow = ShuttleConfig { receive_rate_bps: 20_000_000, ..ShuttleConfig::default() };
+    let configs =
+        [ShuttleConfig::default(), narrow].map(|config| ShuttleConfig { streams: 2, ..config });
+    let mut pair = Pair::with_configs(seed(), configs, &link(), 2);
+    pair.open();
+    let controller = Some((cc::fixed as cc::Make, params(100_000_000)));
+    let profile = Profile { controller, ..Profile::default() };
+    pair.connection(0).shape_stream(StreamId(1), profile).unwrap();
+    (0..2).for_each(|stream| pair.post(0, stream, write(100_000_000)));
+    let rates = rates(&mut pair);
+    assert!(rates.iter().all(|rate| (6..=12).contains(rate)), "{rates:?}");
+}

@@ -1,0 +1,42 @@
+//! Limits that a peer announces: what cannot work is no Request, and no refusal is owed for it.
+//!
+//! Rules of `docs/shuttle.md`: S-10, S-13.
+
+mod support;
+
+use weft_shuttle::{PeerRequest, ShuttleConfig};
+use weft_wire::shuttle::ConnectionId;
+use weft_wire::shuttle::hello::{Hello, HelloKind, HelloLimits, Modules, protection};
+use weft_wire::shuttle::hello::{placement, recovery};
+
+/// Whether a Request with `change`d limits can be granted; the refusal if it cannot.
+fn judged(change: fn(&mut HelloLimits)) -> Result<(), Option<weft_shuttle::Refusal>> {
+    let mut limits = HelloLimits {
+        datagram_octets: 1200,
+        streams: 1,
+        ord: 0,
+        ird: 0,
+        idle_ms: 1000,
+        rate_kbps: u64::MAX,
+    };
+    change(&mut limits);
+    let request = Hello {
+        from: ConnectionId(0x100),
+        nonce: 7,
+        modules: Modules {
+            protection: protection::CRC32C,
+            placement: placement::TAIL,
+            recovery: recovery::FULL,
+        },
+        limits: Some(limits),
+        ..Hello::new(HelloKind::Request)
+    };
+    PeerRequest::judge(&request.encode(), &ShuttleConfig::default(), [1; 32]).map(drop)
+}
+
+#[test]
+fn a_peer_that_takes_no_stream_or_no_datagram_of_1200_bytes_asks_for_nothing() {
+    assert_eq!(judged(|_| ()), Ok(()));
+    assert_eq!(judged(|limits| limits.streams = 0), Err(None));
+    assert_eq!(judged(|limits| limits.datagram_octets = 1199), Err(None));
+}
