@@ -59,6 +59,7 @@ struct SleepHabit {
 }
 
 impl SleepHabit {
+    /// Credit at which the habit is formed: eight sleeps of a moment in a row.
     const ENOUGH: u32 = 16;
 
     fn new() -> Self {

@@ -236,6 +236,8 @@ pub fn no_delay(socket: BorrowedFd<'_>) {
 /// [`silence`] tells while something is: the kernel's own limit would also end a connection to a
 /// process that is stopped and does not read.
 pub fn give_up_after(socket: BorrowedFd<'_>, silence: Duration) {
+    // The first probe leaves after an interval of silence, and the kernel gives up an interval
+    // after the fourth: five make up the whole.
     const PROBES: libc::c_int = 4;
     let interval_s = (silence.as_secs() / 5).clamp(1, 3600) as libc::c_int;
     set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);

@@ -43,6 +43,7 @@ struct ReadHabit {
 }
 
 impl ReadHabit {
+    /// The most credit: eight wrong guesses in a row use it up.
     const CREDIT_MAX: u16 = 64;
     /// What a right guess gains, and what a wrong one costs.
     const RIGHT: u16 = 4;
