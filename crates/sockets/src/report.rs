@@ -46,7 +46,8 @@ impl Log for StderrLog {
             Level::Error => "error",
             Level::Warn => "warning",
             Level::Info => "info",
-            Level::Debug | Level::Trace => "debug",
+            Level::Debug => "debug",
+            Level::Trace => "trace",
         };
         line(format_args!("weft: {label}: {}", record.args()));
     }
