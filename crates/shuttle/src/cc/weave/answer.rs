@@ -102,3 +102,50 @@ impl Weave {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::rate::SECOND_NS;
+
+    const BW_BPS: u64 = 100_000_000;
+
+    fn weave() -> Weave {
+        let mut weave = Weave::new(&crate::cc::Params::default());
+        weave.model.set_bw(BW_BPS, 0);
+        (weave.smoothed_rtt_ns, weave.answered_ns) = (50_000_000, SECOND_NS);
+        weave
+    }
+
+    fn mark(weave: &mut Weave, sent_ns: u64) -> bool {
+        weave.on_mark(&Ecn { now_ns: 2 * SECOND_NS, packets: 1, sent_ns });
+        !matches!(weave.phase, WeavePhase::Ramp { .. })
+    }
+
+    #[test]
+    fn a_mark_ends_start_up_unless_its_packet_met_the_queue_of_before() {
+        let met_ns = SECOND_NS + 50_000_000;
+        assert!(!mark(&mut weave(), met_ns));
+        assert!(mark(&mut weave(), met_ns + 1));
+    }
+
+    #[test]
+    fn losses_are_answered_by_a_fifth_unless_they_are_others() {
+        let round = Round { lasted_ns: 50_000_000, ..Round::EMPTY };
+        let mut alone = weave();
+        assert!(alone.answer(2 * SECOND_NS, &round, true));
+        assert_eq!(alone.model.bw_bps(), BW_BPS / 5 * 4);
+        assert_eq!((alone.answered_ns, alone.is_cut), (2 * SECOND_NS, true));
+        // A delay that was taken for the path's of late: now it is others'.
+        let mut lengthened = weave();
+        let before_ns = 20_000_000;
+        lengthened.lengthened = Some(super::super::PathStep { at_ns: SECOND_NS, before_ns });
+        assert!(!lengthened.answer(2 * SECOND_NS, &round, true) && lengthened.competes);
+        assert_eq!(lengthened.model.bw_bps(), BW_BPS);
+        // Losses without a queue that depend on the rate: what was delivered is the rate.
+        let mut depends = weave();
+        depends.trial.depends = true;
+        assert!(depends.answer(2 * SECOND_NS, &round, false));
+        assert!(!depends.is_cut, "there is no more to be had soon");
+    }
+}

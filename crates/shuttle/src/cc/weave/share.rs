@@ -127,3 +127,27 @@ impl Weave {
         self.phase = WeavePhase::Cruise { probe_at_ns, rounds: 0 };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What took a delay for the path's 5 s after the beginning, which was 20 ms before.
+    fn lengthened() -> Weave {
+        let mut weave = Weave::new(&crate::cc::Params::default());
+        let before_ns = 20_000_000;
+        weave.lengthened = Some(PathStep { at_ns: 5 * SECOND_NS, before_ns });
+        weave
+    }
+
+    #[test]
+    fn losses_within_10_s_show_that_a_longer_path_was_others_queue() {
+        let mut weave = lengthened();
+        assert!(weave.shorten(15 * SECOND_NS - 1));
+        assert!(weave.competes);
+        assert_eq!(weave.min_rtt_ns(), 20_000_000);
+        assert!(!weave.shorten(15 * SECOND_NS - 1), "once");
+        let mut weave = lengthened();
+        assert!(!weave.shorten(15 * SECOND_NS) && !weave.competes);
+    }
+}

@@ -352,6 +352,7 @@ mod tests {
         let mut weave = cruising();
         weave.begin_trial(SECOND_NS);
         assert_eq!(weave.trial.tried_loss, 0.03);
+        assert_eq!(weave.paced_bps(), BW_BPS / 10 * 9, "nothing makes up for losses");
         weave.trial.send(1199);
         weave.end_trial(SECOND_NS + 1);
         assert_eq!(weave.phase, WeavePhase::Trial);
