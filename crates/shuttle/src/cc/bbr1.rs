@@ -220,6 +220,7 @@ impl Bbr1 {
 
     /// Window (section 4.2.3). Three bursts are added for bursts and aggregated acknowledgements.
     fn update_window(&mut self, acked: &Acked) {
+        // A burst of the pacer: what leaves in a millisecond, and no more than one call takes.
         let quantum = octets_in(self.pacing_rate_bps(), 1_000_000).min(64_000);
         let target = self.bdp(self.gains().1) + 3 * quantum;
         if self.is_full {

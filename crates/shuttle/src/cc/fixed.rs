@@ -51,6 +51,7 @@ impl Controller for Fixed {
 
     fn window_octets(&self) -> u64 {
         let window = octets_in(self.rate_bps, self.rtt_ns).saturating_mul(WINDOW_RTTS);
+        // No less than the largest burst, 64 datagrams.
         window.max(64 * u64::from(self.datagram_octets))
     }
 
