@@ -151,4 +151,18 @@ mod tests {
             assert_eq!(wait_ns, if answers { REPLY_WAIT_NS } else { 0 });
         }
     }
+
+    /// The row of answers goes on where the last of them came in the last moment.
+    #[test]
+    fn who_is_asked_again_in_the_last_moment_keeps_its_row() {
+        let (mut habit, mut now_ns) = (ReplyHabit::default(), 0);
+        answered(&mut habit, &mut now_ns, ROW_MIN, 20_000);
+        now_ns += 1_000_000;
+        habit.handle_asked(now_ns);
+        now_ns += REPLY_WAIT_NS;
+        habit.handle_asked(now_ns);
+        assert!(habit.handle_data(now_ns));
+        now_ns += 1_000_000;
+        assert_eq!(habit.handle_asked(now_ns), now_ns + REPLY_WAIT_NS);
+    }
 }

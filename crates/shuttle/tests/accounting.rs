@@ -179,8 +179,13 @@ fn a_retry_for_another_request_or_without_a_new_cookie_is_foreign() {
     give(&mut pair, 0, &retry(!asked.1, b"cookie"));
     give(&mut pair, 0, &retry(asked.1, b""));
     assert_eq!((foreign(&mut pair, 0), requests(&mut pair)), (2, 1));
-    // Five cookies, of which the last comes too late, and one that came before.
-    for (cookies, foreigns) in (1..).zip([2, 2, 2, 2, 3]) {
+    give(&mut pair, 0, &retry(asked.1, &[1; 8]));
+    give(&mut pair, 0, &retry(asked.1, &[1; 8]));
+    assert_eq!((foreign(&mut pair, 0), requests(&mut pair)), (3, 2), "it came before");
+    give(&mut pair, 0, &retry(asked.1, b""));
+    assert_eq!((foreign(&mut pair, 0), requests(&mut pair)), (4, 2), "none");
+    // Four are followed.
+    for (cookies, foreigns) in (2..).zip([4, 4, 4, 5]) {
         let retry = retry(asked.1, &[cookies; 8]);
         give(&mut pair, 0, &retry);
         assert_eq!(foreign(&mut pair, 0), foreigns, "{cookies}");
@@ -189,5 +194,5 @@ fn a_retry_for_another_request_or_without_a_new_cookie_is_foreign() {
         assert_eq!(repeated, [cookies.min(4); 8]);
     }
     give(&mut pair, 0, &retry(asked.1, &[4; 8]));
-    assert_eq!((foreign(&mut pair, 0), requests(&mut pair)), (4, 5));
+    assert_eq!((foreign(&mut pair, 0), requests(&mut pair)), (6, 5));
 }

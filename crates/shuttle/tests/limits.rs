@@ -4,6 +4,8 @@
 
 mod support;
 
+use support::network::Link;
+use support::{MS, Pair, seed};
 use weft_shuttle::{PeerRequest, ShuttleConfig};
 use weft_wire::shuttle::ConnectionId;
 use weft_wire::shuttle::hello::{Hello, HelloKind, HelloLimits, Modules, protection};
@@ -39,4 +41,22 @@ fn a_peer_that_takes_no_stream_or_no_datagram_of_1200_bytes_asks_for_nothing() {
     assert_eq!(judged(|_| ()), Ok(()));
     assert_eq!(judged(|limits| limits.streams = 0), Err(None));
     assert_eq!(judged(|limits| limits.datagram_octets = 1199), Err(None));
+}
+
+/// What this end would send for certain is less where the peer takes less.
+#[test]
+fn no_datagram_is_larger_than_the_peer_takes() {
+    let large = ShuttleConfig {
+        datagram_octets: 1400,
+        datagram_octets_goal: 9000,
+        ..ShuttleConfig::default()
+    };
+    let small = ShuttleConfig { datagram_octets_max: 1250, ..ShuttleConfig::default() };
+    let mut pair = Pair::with_configs(seed(), [large, small], &Link::default(), 1);
+    pair.tracing = true;
+    pair.open();
+    pair.hosts[0].ports.post(true, 100_000);
+    pair.run_until(10_000 * MS, Pair::is_complete);
+    let longest = pair.trace.iter().filter(|sent| sent.0 == 0).map(|(.., sent)| sent.len()).max();
+    assert_eq!(longest, Some(1250));
 }

@@ -138,3 +138,22 @@ fn a_message_that_finds_its_receive_is_told_at_once() {
     assert_eq!(retry(&mut pair), Some(1));
     assert_eq!(retry(&mut pair), None, "nothing is held");
 }
+
+/// S-20: a Close is one small datagram, however many streams there are.
+#[test]
+fn a_close_tells_of_as_many_streams_as_half_a_datagram_holds() {
+    let config = ShuttleConfig { streams: 250, ..ShuttleConfig::default() };
+    let mut pair = Pair::new(seed(), &config, &Link::default(), 250);
+    pair.open();
+    (0..250).for_each(|stream| pair.connection(0).open_stream(StreamId(stream), 1).unwrap());
+    pair.run_for(1000 * MS);
+    pair.tracing = true;
+    let now_ns = pair.now_ns;
+    pair.connection(0).close(now_ns, 0);
+    pair.run_for(MS);
+    let (_, _, close) = pair.trace.first().expect("a Close").clone();
+    assert!((300..=640).contains(&close.len()), "{} bytes", close.len());
+    let told = frames(&mut pair, 0);
+    assert_eq!(told["close"], 1);
+    assert!((100..250).contains(&told["stream"]), "{told:?}");
+}

@@ -399,4 +399,14 @@ mod tests {
         let aims = path.cubic.window.w_max / (full * BETA);
         assert!((aims - (1.0 + BETA) / 2.0).abs() < 1e-9, "{aims}");
     }
+
+    #[test]
+    fn two_datagrams_are_the_least_window() {
+        let mut path = Path::new();
+        for _ in 0..40 {
+            path.now_ns += RTT_NS;
+            path.lose(path.now_ns);
+        }
+        assert_eq!(path.cubic.window_octets(), 2 * 1500);
+    }
 }

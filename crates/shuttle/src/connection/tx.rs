@@ -368,3 +368,53 @@ fn put_queries(now_ns: u64, streams: &mut StreamTable, frames: &mut Vec<u8>, bud
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::shuttle::PathId;
+    use weft_wire::shuttle::frame::{Ack, Frames, Ranges};
+
+    use super::*;
+    use crate::config::ShuttleConfig;
+
+    const MS: u64 = 1_000_000;
+
+    /// A path of 64 ms back on which acknowledgements come 2 ms apart, and wait for 6 ms: half as
+    /// many would not.
+    fn crowded() -> Path {
+        let at = ([10, 0, 0, 1], 4000).into();
+        let route = Route { local: at, remote: at };
+        let mut path = Path::new(PathId(0), route, &ShuttleConfig::default(), 1200);
+        for number in 0..6 {
+            let left_ns = 1000 * MS + number * 2 * MS;
+            let late_ns = if number == 0 { 0 } else { 6 * MS };
+            let mut room = Vec::new();
+            let (ranges, _) = Ranges::encode([(0, 0)], 9, &mut room).unwrap();
+            let (id, arrived_us) = (PathId(0), (left_ns / 1000) as u32);
+            let (largest, floor, delay_us, marked, dropped) = (0, 0, 0, 0, 0);
+            let ack =
+                Ack { path: id, largest, floor, delay_us, arrived_us, marked, dropped, ranges };
+            path.ack_path.handle_ack(left_ns + late_ns, &ack, 64 * MS, MS);
+        }
+        path
+    }
+
+    #[test]
+    fn a_wish_is_told_once_and_a_rate_before_an_interval() {
+        let mut path = crowded();
+        (path.rate_owed, path.rate_wanted_bps) = (true, 5000);
+        let told = |path: &mut Path| {
+            let mut frames = Vec::new();
+            let cargo = put_wish(path, &mut frames)?;
+            let frame = Frames::new(&frames).next().unwrap().unwrap();
+            match frame {
+                Frame::Rate { path: PathId(0), rate_bps } => Some((cargo, rate_bps)),
+                Frame::Interval { path: PathId(0), interval_us } => Some((cargo, interval_us)),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(told(&mut path), Some((Cargo::Rate, 5000)));
+        assert_eq!(told(&mut path), Some((Cargo::Interval, 4000)));
+        assert_eq!(told(&mut path), None);
+    }
+}

@@ -287,6 +287,9 @@ fn only_what_is_open_is_given_back_and_probed() {
     let ack = ack_of(&[(1, 1)], &mut room);
     recovery.handle_ack(11 * MS, &ack, 0, &mut budgets, &mut outcome);
     assert_eq!(oldest(&recovery), Some((10, 10)));
+    let fates: Vec<_> =
+        outcome.fates.iter().map(|(_, fates)| (fates.arrived, fates.lost)).collect();
+    assert_eq!(fates, [(1, 0)]);
     outcome = AckOutcome::default();
     recovery.give_back(&mut outcome);
     let again = [(10, 10), (12, 13)].map(|(first, last)| Segments { stream, first, last });

@@ -351,6 +351,7 @@ mod tests {
         }
         assert_eq!(source.acked, source.handed);
         assert!(stream.is_settled() && stream.runs.is_empty());
+        assert_eq!(stream.frontier(), 30);
     }
 
     #[test]

@@ -119,4 +119,14 @@ mod tests {
         assert!(!filter.is_congestion(&round(975, 25), false));
         assert!(filter.is_congestion(&round(850, 150), false));
     }
+
+    #[test]
+    fn short_rounds_are_gathered_until_they_can_tell() {
+        let mut filter = LossFilter::default();
+        assert_eq!(filter.gather(&round(90, 5)), None);
+        assert_eq!(filter.gather(&round(99, 5)), None);
+        let third = round(1, 0);
+        assert_eq!(filter.gather(&third), Some(Round { acked: 190, lost: 10, ..third }));
+        assert_eq!(filter.gather(&third), None, "they count once");
+    }
 }

@@ -352,3 +352,77 @@ impl Model {
         octets_in(self.bw.max(), ACK_SLACK_NS + self.restless_ns().max(late_ns) + spread_ns)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(rtt_ns: u64, one_way_ns: i64) -> Acked {
+        Acked {
+            now_ns: rtt_ns,
+            packets: 1,
+            octets: 0,
+            lost_packets: 0,
+            lost_octets: 0,
+            sent_ns: 0,
+            rtt: Some(crate::cc::Rtt { latest_ns: rtt_ns, smoothed_ns: 0, var_ns: 0, min_ns: 0 }),
+            one_way_ns,
+            rate: None,
+            delivered_octets: 0,
+            in_flight_octets: 0,
+        }
+    }
+
+    /// A steady growth is a queue, and no jitter.
+    #[test]
+    fn only_round_trips_that_leap_are_restless() {
+        let mut model = Model::new();
+        (0..100).for_each(|at| model.take_rtt(0, 10_000_000 + at * 1_000_000));
+        assert_eq!(model.unrest_ns, 0);
+        let mut model = Model::new();
+        // 30 ms and 10 ms in turn: the third and each after it leap by 40 ms.
+        (0..12).for_each(|at| model.take_rtt(0, if at % 2 == 0 { 30_000_000 } else { 10_000_000 }));
+        assert_eq!(model.unrest_ns, 10 * UNREST_NS_MIN);
+        model.take_rtt(0, 10_000_000);
+        assert_eq!(model.unrest_ns, 11 * UNREST_NS_MIN);
+        model.take_rtt(0, 10_000_000);
+        model.take_rtt(0, 10_000_000);
+        let rested_ns = model.unrest_ns;
+        model.take_rtt(0, 10_000_000);
+        assert_eq!(model.unrest_ns, rested_ns - rested_ns / UNREST_PART);
+        assert_eq!(model.round_samples, 16);
+        assert_eq!(model.round.rtts, (12 * 20_000_000 + 4 * 10_000_000, 16));
+    }
+
+    /// The path is longer there, so its one-way delay is too.
+    #[test]
+    fn a_new_least_round_trip_moves_the_least_one_way_delay() {
+        let mut model = Model::new();
+        let forward = |model: &mut Model, rtt_ms: u64, one_way_ms: i64| {
+            let acked = at(rtt_ms * 1_000_000, one_way_ms * 1_000_000);
+            let forward_ns = model.forward_rtt_ns(&acked).unwrap();
+            model.take_rtt(0, forward_ns);
+            forward_ns / 1_000_000
+        };
+        assert_eq!(forward(&mut model, 10, -5), 10);
+        assert_eq!(forward(&mut model, 30, 15), 30, "a queue there");
+        assert_eq!(forward(&mut model, 30, -5), 10, "an acknowledgement that waited");
+        model.forget_min_rtt(0, 30_000_000);
+        assert_eq!(forward(&mut model, 37, 15), 30, "an acknowledgement that waited");
+        assert_eq!(forward(&mut model, 30, 15), 30);
+        assert_eq!(forward(&mut model, 37, 22), 37, "a queue there");
+    }
+
+    #[test]
+    fn the_rate_is_the_largest_of_this_probe_cycle_and_the_last() {
+        let mut model = Model::new();
+        model.bw.add(model.cycle, 100);
+        model.begin_cycle();
+        model.bw.add(model.cycle, 50);
+        assert_eq!(model.bw_bps(), 100);
+        model.begin_cycle();
+        assert_eq!(model.bw_bps(), 50);
+        model.begin_cycle();
+        assert_eq!(model.bw_bps(), 50, "the last that is known");
+    }
+}

@@ -108,3 +108,26 @@ impl Weave {
         self.phase = WeavePhase::Down { rounds: 0 };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reaction_is_followed_by_a_probe_after_six_round_trips() {
+        let soon = |is_cut, now_ns| {
+            let mut weave = Weave::new(&crate::cc::Params::default());
+            (weave.answered_ns, weave.smoothed_rtt_ns, weave.is_cut) = (1000, 50, is_cut);
+            weave.phase = WeavePhase::Cruise { probe_at_ns: 5000, rounds: 1 };
+            weave.probe_soon(now_ns);
+            match weave.phase {
+                WeavePhase::Cruise { probe_at_ns, .. } => probe_at_ns,
+                _ => 0,
+            }
+        };
+        assert_eq!(soon(true, 1100), 1300);
+        assert_eq!(soon(true, 1400), 1400);
+        assert_eq!(soon(true, 9000), 5000, "it was due before");
+        assert_eq!(soon(false, 1100), 5000, "there was no reaction");
+    }
+}

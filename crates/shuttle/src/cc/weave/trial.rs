@@ -267,6 +267,7 @@ mod tests {
         let mut trial = RateTrial { running: Some(running), ..Default::default() };
         [99, 100, 200, 201].into_iter().for_each(|sent_ns| trial.lose(&lost(sent_ns, 1), 0));
         assert_eq!((trial.packets, trial.running.unwrap().lost), (2, 2));
+        assert_eq!((trial.events, trial.running.unwrap().events), (2, 2));
     }
 
     fn acked(sent_ns: u64, packets: u32) -> Acked {
