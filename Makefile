@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
         soak soak-connections soak-fio soak-paths soak-stopped soak-valgrind soak-wan-clients \
         soak-sockets peer-suites fuzz miri mutants sanitizers advisories deps mpich \
         publish-check pyverbs peers servers install uninstall dist test-dist test-recipes \
-        test-arm64 test-podman test-languages demo-deps rust
+        test-arm64 test-passthrough test-podman test-languages demo-deps rust
 .NOTPARALLEL:
 
 all: release
@@ -108,6 +108,9 @@ examples: release ## The programs of examples/ over TCP and both kinds of SDP (a
 
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
 	@interop/vm/interop.sh $(ARGS)
+
+test-passthrough: release ## Faults over the kernel's siw and rxe, in a virtual machine (needs QEMU)
+	@interop/vm/passthrough.sh $(ARGS)
 
 soak: soak-connections ## Long runs: ten million operations on a bad way, an outage (10 minutes)
 	$(CARGO) test --release --locked -p weft-host --test adapter -- \

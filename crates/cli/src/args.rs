@@ -140,6 +140,16 @@ pub struct RunOptions {
     #[arg(long, value_name = "FAULT", value_parser = FaultPlan::parse)]
     pub fault: Vec<FaultPlan>,
 
+    /// Inject faults into the machine's own devices (siw0, rxe0, mlx5_0) instead of Weft's
+    ///
+    /// CMD finds the devices that it finds without Weft. Faults that need the wire, such as `drop`,
+    /// are refused. docs/faults.md says what each does there.
+    #[arg(
+        long,
+        conflicts_with_all = ["sockets", "pcap", "trace", "stats", "require_traffic", "fuzz_faults"]
+    )]
+    pub passthrough: bool,
+
     /// Write CMD's packets in clear into FILE, as pcapng for Wireshark and tshark
     ///
     /// iWARP is shown as it is; Shuttle as RoCE v2, or as it is with `view=shuttle` or
@@ -506,6 +516,8 @@ ENVIRONMENT
                     between NAME[:shuttle|:iwarp][=ADDRESS[+ADDRESS]]
                     (default: weft0,weft_iw0)
     WEFT_FAULT      What is to go wrong, as --fault
+    WEFT_PASSTHROUGH
+                    1 for faults in the machine's own devices, as --passthrough
     WEFT_PCAP       Where packets are captured, as --pcap
     WEFT_TRACE      Where events are written, as --trace
     WEFT_STATS      on or off: as --stats; the default is on under CI=true

@@ -19,6 +19,7 @@ use crate::{OUR_FAILURE, capture, library, preload, stubs, sys, variables};
 
 const PRELOAD: &str = "LD_PRELOAD";
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+const PASSTHROUGH: &str = "WEFT_PASSTHROUGH";
 /// Limits a seed to a length that can be typed.
 const SEED_SHIFT: u32 = 40;
 
@@ -40,13 +41,17 @@ pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
     if let Some(level) = options.log {
         environment.set("WEFT_LOG", level.name().into());
     }
+    if options.passthrough {
+        environment.set(PASSTHROUGH, "1".into());
+    }
     if options.verbose {
         environment.set("WEFT_SOCKETS_VERBOSE", "on".into());
     }
     if let Err(error) = environment.prepare(options) {
         return Err(RunFailure { status: OUR_FAILURE, error });
     }
-    plan_faults(options, &mut environment);
+    plan_faults(options, &mut environment)
+        .map_err(|error| RunFailure { status: OUR_FAILURE, error })?;
     let ours = |error| RunFailure { status: OUR_FAILURE, error };
     if let Some(pcap) = &options.pcap {
         let spec = capture::make_room(pcap).map_err(ours)?;
@@ -85,6 +90,7 @@ fn judge(options: &RunOptions, environment: &Environment) -> Result<u8, RunFailu
     }
     let Some(ScenarioFile { name, mut plan, expect }) = file else { return Ok(OUR_FAILURE) };
     options.fault.iter().cloned().for_each(|more| plan.add(more));
+    environment.check_passthrough(&plan).map_err(ours)?;
     let plan = plan.seeded(RandomState::new().hash_one(0) >> SEED_SHIFT);
     // Without a stderr the seed is lost, and nothing else.
     let _ = writeln!(io::stderr(), "weft: scenario {name}: {plan}");
@@ -111,17 +117,22 @@ pub fn become_with(command: Vec<OsString>, variables: Vec<(&'static str, String)
 
 /// Prints the plan of faults and its seed, so that the run can be repeated; all programs of the run
 /// have the same seed.
-fn plan_faults(options: &RunOptions, environment: &mut Environment) {
+///
+/// # Errors
+/// A fault cannot be made with passthrough.
+fn plan_faults(options: &RunOptions, environment: &mut Environment) -> Result<()> {
     // A scenario has them in its own plan.
     if options.fault.is_empty() || options.scenario.is_some() {
-        return;
+        return Ok(());
     }
     let mut plan = FaultPlan::default();
     options.fault.iter().cloned().for_each(|more| plan.add(more));
+    environment.check_passthrough(&plan)?;
     let plan = plan.seeded(RandomState::new().hash_one(0) >> SEED_SHIFT);
     // Without a stderr the seed is lost, and nothing else.
     let _ = writeln!(io::stderr(), "weft: going wrong on purpose: {plan}");
     environment.set("WEFT_FAULT", plan.to_string().into());
+    Ok(())
 }
 
 fn failure(options: &RunOptions, error: io::Error) -> RunFailure {
@@ -196,10 +207,24 @@ impl Environment {
         let sanitizer = program.as_ref().and_then(Executable::sanitizer);
         let list = preload::with(&existing, &library, sanitizer.as_deref())?;
         self.set(PRELOAD, list);
-        if !options.sockets {
+        // What passes through needs the libraries themselves.
+        if !options.sockets && !self.passes_through() {
             self.supply_stubs(&library, program.as_ref());
         }
         Ok(())
+    }
+
+    /// Whether faults go to the machine's own devices.
+    pub fn passes_through(&self) -> bool {
+        self.get(PASSTHROUGH).is_some_and(|value| value == "1")
+    }
+
+    /// Fails if a fault needs the wire and there is only the verbs of the machine's own devices.
+    fn check_passthrough(&self, plan: &FaultPlan) -> Result<()> {
+        match plan.beyond_passthrough().filter(|_| self.passes_through()) {
+            Some(beyond) => Err(beyond.into()),
+            None => Ok(()),
+        }
     }
 
     /// Has CMD and its children find stubs of the libraries of rdma-core that are not here.

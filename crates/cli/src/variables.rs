@@ -29,7 +29,7 @@ enum AllowedValues {
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 31] = [
+pub const KNOWN: [Variable; 32] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -51,6 +51,7 @@ pub const KNOWN: [Variable; 31] = [
     Variable { name: "WEFT_DEV", values: AllowedValues::Any },
     Variable { name: "WEFT_DEVICES", values: AllowedValues::Any },
     Variable { name: "WEFT_FAULT", values: AllowedValues::Plan },
+    Variable { name: "WEFT_PASSTHROUGH", values: AllowedValues::OneOf(&["0", "1"]) },
     Variable { name: "WEFT_PCAP", values: AllowedValues::Capture },
     Variable { name: "WEFT_TRACE", values: AllowedValues::Any },
     Variable { name: "WEFT_STATS", values: ON_OFF },

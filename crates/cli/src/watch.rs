@@ -42,7 +42,9 @@ impl Watch {
     pub fn wanted(options: &RunOptions, environment: &mut Environment) -> Result<Option<Self>> {
         let outer = environment.get(tally::VARIABLE).map(PathBuf::from);
         let line = options.stats || outer.is_none() && is_line_usual(environment);
-        if !line && !options.require_traffic {
+        let wanted = line || options.require_traffic;
+        // What other devices do is not counted.
+        if !wanted || environment.passes_through() {
             return Ok(None);
         }
         let tally = match TallyFile::create() {

@@ -20,6 +20,7 @@ mod dice;
 mod forms;
 mod fuzz;
 mod parse;
+mod passthrough;
 mod selector;
 mod show;
 mod word;
@@ -27,6 +28,7 @@ mod word;
 pub use dice::Dice;
 pub use forms::forms;
 pub use parse::FaultPlanError;
+pub use passthrough::BeyondPassthrough;
 pub use selector::{FaultSelector, FaultSubject, matches_glob};
 pub use weft_units::Share;
 

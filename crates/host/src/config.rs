@@ -8,7 +8,7 @@ use weft_net::ports::PortBounds;
 use weft_reactor::THREADS_MAX;
 
 /// The names of all variables that Weft reads, in any of its parts; docs/environment.md has them.
-pub const VARIABLES: [&str; 31] = [
+pub const VARIABLES: [&str; 32] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LOG_FORMAT",
@@ -24,6 +24,7 @@ pub const VARIABLES: [&str; 31] = [
     "WEFT_DEV",
     "WEFT_DEVICES",
     "WEFT_FAULT",
+    "WEFT_PASSTHROUGH",
     "WEFT_PCAP",
     "WEFT_TRACE",
     "WEFT_STATS",

@@ -76,7 +76,10 @@ pub use device_kind::{DEVICES_MAX, DeviceId, DeviceKind};
 pub use devices::Devices;
 pub use driver::LinkWatcher;
 pub use event_wait::{EventCounter, EventWaiter};
-pub use faults::{DeviceState, JOURNAL_VARIABLE};
+pub use faults::{
+    CqLimit, DeviceChanges, DeviceState, DrawnFault, Faults, JOURNAL_VARIABLE, Outages, ToldDevice,
+    Window,
+};
 pub use host::{Host, HostSetup};
 pub use known_paths::KnownPaths;
 pub use process::HostHome;

@@ -14,13 +14,16 @@ use weft_host::VARIABLES;
 
 use crate::ibv::device;
 use crate::log::{self, LogLevel};
+use crate::pass;
 use crate::rdma;
 
 /// The settings of this process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PreloadSettings {
-    /// `WEFT=off`: every function passes to the real library.
+    /// `WEFT=off`, or passing through: every function passes to the real library.
     pub off: bool,
+    /// `WEFT_PASSTHROUGH=1`: faults go to the devices of the real library.
+    pub passthrough: bool,
     /// Least severity that is written.
     pub log: LogLevel,
     /// `VERBS_LOG_FILE`: where diagnostics go instead of stderr.
@@ -31,7 +34,13 @@ pub struct PreloadSettings {
 
 impl Default for PreloadSettings {
     fn default() -> Self {
-        Self { off: false, log: LogLevel::Warn, log_file: None, log_json: false }
+        Self {
+            off: false,
+            passthrough: false,
+            log: LogLevel::Warn,
+            log_file: None,
+            log_json: false,
+        }
     }
 }
 
@@ -40,7 +49,9 @@ pub fn settings() -> &'static PreloadSettings {
     static SETTINGS: OnceLock<PreloadSettings> = OnceLock::new();
     let (mut warnings, mut complaints, mut first) = (Vec::new(), &[][..], false);
     let settings = SETTINGS.get_or_init(|| {
-        let settings = parse(std::env::vars_os(), &mut warnings);
+        let mut settings = parse(std::env::vars_os(), &mut warnings);
+        settings.passthrough &= !settings.off && pass::is_outermost();
+        settings.off |= settings.passthrough;
         log::install(settings.log);
         complaints = rdma::host().devices().complaints();
         first = true;
@@ -75,6 +86,11 @@ pub fn off_now() -> bool {
     unsafe { CStr::from_ptr(value) == c"off" }
 }
 
+/// Whether this library has no devices of its own now: it is off, or passes through to others.
+pub fn has_no_devices_now() -> bool {
+    off_now() || pass::is_wanted_now()
+}
+
 fn parse(
     vars: impl Iterator<Item = (OsString, OsString)>,
     warnings: &mut Vec<String>,
@@ -82,6 +98,7 @@ fn parse(
     let mut settings = PreloadSettings::default();
     let mut weft_log = None;
     let mut verbs_log = None;
+    let mut beyond = None;
     for (name, value) in vars {
         let value = value.as_bytes();
         match name.as_bytes() {
@@ -103,11 +120,17 @@ fn parse(
                     warnings.push("WEFT_LOG_FORMAT is neither text nor json; taken as text".into())
                 }
             },
-            b"WEFT_FAULT" => {
-                if let Err(error) = FaultPlan::parse(&String::from_utf8_lossy(value)) {
+            b"WEFT_PASSTHROUGH" => match value {
+                b"1" => settings.passthrough = true,
+                b"0" => {}
+                _ => warnings.push("WEFT_PASSTHROUGH is neither 0 nor 1; taken as 0".into()),
+            },
+            b"WEFT_FAULT" => match FaultPlan::parse(&String::from_utf8_lossy(value)) {
+                Ok(plan) => beyond = plan.beyond_passthrough(),
+                Err(error) => {
                     warnings.push(format!("WEFT_FAULT: {error}; nothing goes wrong on purpose"));
                 }
-            }
+            },
             b"WEFT_INSECURE" if !matches!(value, b"0" | b"1") => {
                 warnings.push("WEFT_INSECURE is neither 0 nor 1; taken as 0".into());
             }
@@ -120,6 +143,9 @@ fn parse(
             }
             _ => {}
         }
+    }
+    if let Some(error) = beyond.filter(|_| settings.passthrough) {
+        warnings.push(format!("WEFT_FAULT: {error}; nothing goes wrong on purpose"));
     }
     settings.log = weft_log.or(verbs_log).unwrap_or(settings.log);
     settings

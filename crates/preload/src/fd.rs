@@ -24,6 +24,11 @@ impl Owned {
         (fd >= 0).then_some(Self(fd))
     }
 
+    /// What the system gave, if that is a descriptor.
+    pub fn of(fd: c_int) -> Option<Self> {
+        (fd >= 0).then_some(Self(fd))
+    }
+
     /// The number.
     pub fn raw(&self) -> c_int {
         self.0

@@ -11,12 +11,13 @@
 //! - `view`: what the kernel would show of the devices in /sys and /dev.
 //! - `dl`: `dlopen`, `dlsym`, `dlvsym`; `real`: the definitions behind ours.
 //! - `asked`: what is said of a device that is asked for and not here.
+//! - `pass`: faults above the devices of other providers, with `WEFT_PASSTHROUGH=1`.
 //! - `signals`: the application's handlers of SIGSEGV and SIGBUS, behind ours.
 //! - `env`, `log`, `errno`, `exit`, `fd`, `net`: the process and the machine around it.
 //!
 //! Invariants: nothing happens before the first verb (no thread, no descriptor, no output), nothing
 //! is ever written to stdout, and no panic crosses into C: it ends the process. Under `WEFT=off`
-//! every exported function is the real one.
+//! and `WEFT_PASSTHROUGH=1` every exported function leads to the real one.
 
 #![cfg_attr(
     not(test),
@@ -40,6 +41,7 @@ mod fd;
 mod ibv;
 mod log;
 mod net;
+mod pass;
 mod rdma;
 mod real;
 #[cfg(not(test))]

@@ -99,13 +99,25 @@ macro_rules! next {
 
 /// First line of every exported function: under `WEFT=off`, returns what the real one returns.
 ///
-/// `pass_when_off!(ibv_alloc_pd(context))`; the arguments are those of the exported function.
+/// `pass_when_off!(ibv_alloc_pd(context))`; the arguments are those of the exported function. With
+/// a second one, `pass_when_off!(ibv_alloc_pd(context), pass::calls::alloc_pd)`, that function is
+/// called with the real one before them: what faults need with `WEFT_PASSTHROUGH=1`.
 macro_rules! pass_when_off {
     ($name:ident($($arg:expr),* $(,)?)) => {
         if $crate::env::off() {
             return match $crate::real::next!($name($($arg),*)) {
                 // SAFETY: the arguments are the caller's own, for the same function.
                 Some(real) => unsafe { real($($arg),*) },
+                None => $crate::real::Absent::absent(),
+            };
+        }
+    };
+    ($name:ident($($arg:expr),* $(,)?), $between:path) => {
+        if $crate::env::off() {
+            return match $crate::real::next!($name($($arg),*)) {
+                // SAFETY: the arguments are the caller's own, for a function that stands before
+                // the same one.
+                Some(real) => unsafe { $between(real, $($arg),*) },
                 None => $crate::real::Absent::absent(),
             };
         }

@@ -104,6 +104,7 @@ pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
 pub const IBV_QPT_RC: c_int = 2;
 
 pub const IBV_QP_STATE: c_int = 1;
+pub const IBV_QP_AV: c_int = 1 << 7;
 
 pub const IBV_SRQ_MAX_WR: c_int = 1;
 pub const IBV_SRQ_LIMIT: c_int = 2;

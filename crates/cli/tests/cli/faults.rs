@@ -15,6 +15,18 @@ fn the_plan_and_its_seed_are_said_and_reach_cmd() {
 }
 
 #[test]
+fn faults_of_the_wire_are_refused_with_passthrough() {
+    for plan in ["drop=1%", "hang; corrupt=1%", "rnr:3", "peer-gone", "addr-gone=1s"] {
+        let output = run(&["--fault", plan, "--passthrough", "true"]);
+        assert_eq!(output.status.code(), Some(125), "{plan}");
+        let said = text(&output.stderr);
+        assert!(said.contains("cannot be made with passthrough: "), "{said}");
+    }
+    let show = ["--fault", "hang", "--passthrough", "sh", "-c", "echo $WEFT_PASSTHROUGH"];
+    assert_eq!(text(&run(&show).stdout), "1\n");
+}
+
+#[test]
 fn a_plan_that_is_none_is_refused_with_what_would_be_one() {
     for (plan, words) in [
         ("dorp=1%", "`dorp` is no fault; there are qp-error"),

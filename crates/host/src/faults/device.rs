@@ -66,7 +66,7 @@ impl Default for DeviceState {
 
 /// When something does not pass: from, until.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outages(pub Vec<(Instant, Instant)>);
+pub struct Outages(pub Vec<(Instant, Instant)>);
 
 impl Outages {
     /// Whether there are some.
@@ -108,7 +108,7 @@ impl PlannedChange {
 
 /// The planned changes of one device.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DeviceChanges(pub(super) Vec<PlannedChange>);
+pub struct DeviceChanges(pub(super) Vec<PlannedChange>);
 
 impl DeviceChanges {
     /// What the device is like.
@@ -137,8 +137,18 @@ impl DeviceChanges {
         Outages(outages.filter_map(|change| Some((change.from, change.until()?))).collect())
     }
 
+    /// Whether nothing is planned.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The places in the plan of what has begun.
+    pub fn begun(&self, now: Instant) -> impl Iterator<Item = usize> {
+        self.0.iter().filter(move |change| change.from <= now).map(|change| change.place)
+    }
+
     /// Every time at which something changes.
-    fn times(&self) -> impl Iterator<Item = Instant> {
+    pub fn times(&self) -> impl Iterator<Item = Instant> {
         self.0.iter().flat_map(|change| [Some(change.from), change.until()]).flatten()
     }
 }
@@ -170,15 +180,32 @@ fn events_between(before: DeviceState, now: DeviceState, rows: usize) -> Vec<Asy
 
 /// What a context was told last, and of what time that was.
 #[derive(Clone, Copy, Debug)]
-struct ToldDevice {
+pub struct ToldDevice {
     state: DeviceState,
     at: Instant,
 }
 
 impl ToldDevice {
+    /// Of a context that is opened now: what has happened before is no news to it, and what is
+    /// planned for this moment comes after it.
+    pub fn at_opening(changes: &DeviceChanges) -> Self {
+        let at = weft_os::clock::now() - Duration::from_nanos(1);
+        Self { state: changes.state(at), at }
+    }
+
+    /// What the device is like, as it was told.
+    pub fn state(&self) -> DeviceState {
+        self.state
+    }
+
     /// The events from then until `now`, in their order: of a short outage both, however late this
     /// is called.
-    fn advance(&mut self, changes: &DeviceChanges, now: Instant, rows: usize) -> Vec<AsyncKind> {
+    pub fn advance(
+        &mut self,
+        changes: &DeviceChanges,
+        now: Instant,
+        rows: usize,
+    ) -> Vec<AsyncKind> {
         let mut times: Vec<_> = changes.times().filter(|at| *at > self.at && *at <= now).collect();
         times.sort_unstable();
         times.dedup();
@@ -223,20 +250,17 @@ impl DeviceWatch {
         rows: Box<dyn Fn() -> usize + Send + Sync>,
         events: &Arc<AsyncQueue>,
     ) -> Result<Option<Arc<Self>>, Misuse> {
-        // What is planned for the moment at which a device is opened first comes after that.
-        let before = weft_os::clock::now() - Duration::from_nanos(1);
         let changes = faults.changes(id);
         if changes.0.is_empty() {
             return Ok(None);
         }
-        let told = ToldDevice { state: changes.state(before), at: before };
+        let told = ToldDevice::at_opening(&changes);
         if told.state.resetting {
             return Err(Misuse::System(libc::ENODEV));
         }
         let watch = Arc::new(Self {
             faults: Arc::clone(faults),
             rows,
-            // What has happened already is no news to who opens the device now.
             told: Mutex::new(told),
             changes,
             events: Arc::clone(events),
@@ -278,9 +302,7 @@ impl Pollable for DeviceWatch {
         // Held to the end, so that events of two times keep their order.
         let mut told = self.told.lock();
         let events = told.advance(&self.changes, now, (self.rows)());
-        for change in self.changes.0.iter().filter(|change| change.from <= now) {
-            self.faults.note_once(change.place);
-        }
+        self.changes.begun(now).for_each(|place| self.faults.note_once(place));
         for kind in events {
             if kind == AsyncKind::DeviceFatal {
                 self.end_members();

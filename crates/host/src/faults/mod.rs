@@ -22,9 +22,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use calls::CallCounter;
-pub use device::DeviceState;
 use device::PlannedChange;
-pub(crate) use device::{DeviceChanges, DeviceWatch, EndsWithDevice, Outages};
+pub use device::{DeviceChanges, DeviceState, Outages, ToldDevice};
+pub(crate) use device::{DeviceWatch, EndsWithDevice};
 use identity::ProcessIdentity;
 use journal::FaultJournal;
 pub use journal::VARIABLE as JOURNAL_VARIABLE;
@@ -34,18 +34,22 @@ use weft_fault::{Dice, FaultKind, FaultPlan, FaultSubject, PlannedFault, Verb, W
 use weft_os::clock;
 use weft_verbs::Misuse;
 pub(crate) use wire::LinkFaults;
+pub use wire::Window;
 
 use crate::device_kind::DeviceId;
 use crate::devices::Devices;
 
 /// The variable with the plan.
 const VARIABLE: &str = "WEFT_FAULT";
+/// The variable by which faults go to the machine's own devices, and not to Weft's.
+const PASSTHROUGH: &str = "WEFT_PASSTHROUGH";
 
 /// A fault for an object: its place in the plan, what it is, and its chance.
-pub(crate) type DrawnFault<'a> = (usize, &'a PlannedFault, Dice);
+pub type DrawnFault<'a> = (usize, &'a PlannedFault, Dice);
 
-/// The plan of a host, and how far its calls have come.
-pub(crate) struct Faults {
+/// The plan of a host, and how far its calls have come. The devices are Weft's own, by their
+/// [`DeviceId`], or those of other providers, by their names.
+pub struct Faults {
     plan: FaultPlan,
     seed: u64,
     devices: Devices,
@@ -62,7 +66,7 @@ pub(crate) struct Faults {
 
 /// After how many completions a queue ends, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CqLimit {
+pub struct CqLimit {
     /// The place of the fault in the plan.
     pub place: usize,
     /// Completions that the application is given.
@@ -74,6 +78,9 @@ pub(crate) struct CqLimit {
 impl Faults {
     /// What the environment asks for. A text that is no plan is none; the preload says so.
     pub(crate) fn plan_from_environment() -> Option<FaultPlan> {
+        if std::env::var_os(PASSTHROUGH).is_some_and(|value| value == "1") {
+            return None;
+        }
         FaultPlan::parse(&std::env::var(VARIABLE).ok()?).ok()
     }
 
@@ -99,11 +106,17 @@ impl Faults {
         }
     }
 
+    /// The plan for devices of other providers.
+    pub fn for_other_devices(plan: FaultPlan) -> Self {
+        Self::new(plan, &Devices::read(|_| None))
+    }
+
     fn name(&self, id: DeviceId) -> &str {
         self.devices.name(id)
     }
 
-    fn planned(&self) -> impl Iterator<Item = (usize, &PlannedFault)> {
+    /// Those of the faults that are for this process, with their places in the plan.
+    pub fn planned(&self) -> impl Iterator<Item = (usize, &PlannedFault)> {
         self.plan.faults.iter().enumerate().filter(|(place, _)| self.own[*place])
     }
 
@@ -113,14 +126,14 @@ impl Faults {
     }
 
     /// The fault at `place` of the plan happens.
-    pub(crate) fn note(&self, place: usize) {
+    pub fn note(&self, place: usize) {
         if let Some(journal) = &self.journal {
             journal.fault(place);
         }
     }
 
     /// The same, of one that happens once in a process.
-    fn note_once(&self, place: usize) {
+    pub fn note_once(&self, place: usize) {
         if let Some(journal) = &self.journal {
             journal.fault_once(place);
         }
@@ -128,19 +141,29 @@ impl Faults {
 
     /// Fails a call of a device of this kind, if it is to fail.
     pub(crate) fn refuse(&self, verb: Verb, id: DeviceId) -> Result<(), Misuse> {
+        self.errno_of(verb, self.name(id)).map_or(Ok(()), |errno| Err(Misuse::System(errno)))
+    }
+
+    /// Counts a call of the device of this name; the errno that it fails with, if it does.
+    pub fn errno_of(&self, verb: Verb, device: &str) -> Option<i32> {
         for call in &self.calls {
-            if self.plan.faults[call.place].on.admits_device(self.name(id))
+            if self.plan.faults[call.place].on.admits_device(device)
                 && let Some(errno) = call.count(verb)
             {
                 self.note(call.place);
-                return Err(Misuse::System(errno));
+                return Some(errno);
             }
         }
-        Ok(())
+        None
     }
 
     /// After how many completions the queue `number` of a device of this kind ends, if it does.
     pub(crate) fn limit_of_queue(&self, number: u32, id: DeviceId) -> Option<CqLimit> {
+        self.limit_of(number, self.name(id))
+    }
+
+    /// The same for a device of this name.
+    pub fn limit_of(&self, number: u32, device: &str) -> Option<CqLimit> {
         let limit = |(place, fault, _): DrawnFault<'_>| {
             let When::After(completions) = fault.when else { return None };
             let is_overrun = match fault.kind {
@@ -150,11 +173,11 @@ impl Faults {
             };
             Some(CqLimit { place, completions, is_overrun })
         };
-        self.of(number, None, id).filter_map(limit).min_by_key(|limit| limit.completions)
+        self.of_named(number, None, device).filter_map(limit).min_by_key(|limit| limit.completions)
     }
 
     /// When it is so long after the first connection, at the earliest of which this was called.
-    pub(crate) fn at(&self, ns: u64) -> Instant {
+    pub fn at(&self, ns: u64) -> Instant {
         let begin = || {
             if let Some(journal) = &self.journal {
                 journal.start();
@@ -166,11 +189,16 @@ impl Faults {
 
     /// What is planned for a device, counted from when this was called first: by who opens one.
     pub(crate) fn changes(&self, id: DeviceId) -> DeviceChanges {
+        self.changes_of(self.name(id))
+    }
+
+    /// The same for a device of this name.
+    pub fn changes_of(&self, device: &str) -> DeviceChanges {
         let opened = *self.opened.get_or_init(clock::now);
         let change = |(place, fault): (usize, &PlannedFault)| {
             let When::AtNs(at_ns) = fault.when else { return None };
             let from = opened + Duration::from_nanos(at_ns);
-            let own = fault.kind.is_of_device() && fault.on.admits_device(self.name(id));
+            let own = fault.kind.is_of_device() && fault.on.admits_device(device);
             own.then_some(PlannedChange { place, kind: fault.kind, from })
         };
         DeviceChanges(self.planned().filter_map(change).collect())
@@ -178,10 +206,15 @@ impl Faults {
 
     /// What a device is like now.
     pub(crate) fn state(&self, id: DeviceId) -> DeviceState {
+        self.state_of(self.name(id))
+    }
+
+    /// The same of a device of this name.
+    pub fn state_of(&self, device: &str) -> DeviceState {
         if self.opened.get().is_none() {
             return DeviceState::default();
         }
-        self.changes(id).state(clock::now())
+        self.changes_of(device).state(clock::now())
     }
 
     /// The faults for the object `number` of its kind, a queue pair with the number `qpn` if that
@@ -192,7 +225,16 @@ impl Faults {
         qpn: Option<u32>,
         id: DeviceId,
     ) -> impl Iterator<Item = DrawnFault<'_>> {
-        let device = self.name(id);
+        self.of_named(number, qpn, self.name(id))
+    }
+
+    /// The same for an object of the device of this name.
+    pub fn of_named<'a>(
+        &'a self,
+        number: u32,
+        qpn: Option<u32>,
+        device: &'a str,
+    ) -> impl Iterator<Item = DrawnFault<'a>> {
         let subject = FaultSubject { number, qpn, device };
         let own = self.planned().filter(move |(_, fault)| fault.on.admits(&subject));
         own.map(move |(place, fault)| (place, fault, Dice::new(self.seed, place, number)))

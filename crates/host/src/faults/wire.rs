@@ -26,7 +26,7 @@ pub(crate) struct LinkFaults<T> {
 
 /// From when until when a fault lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window {
+pub struct Window {
     from: Option<Instant>,
     until: Option<Instant>,
 }

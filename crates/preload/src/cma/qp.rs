@@ -8,6 +8,7 @@ use super::object::IdObject;
 use super::route;
 use crate::errno::{self, needs_memory};
 use crate::ibv::{channel, cq, qp as verbs_qp, qp_ex, srq as verbs_srq};
+use crate::pass;
 use crate::real::pass_when_off;
 use weft_rdmacm::PortSpace;
 use weft_verbs::QpState;
@@ -349,7 +350,7 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    pass_when_off!(rdma_init_qp_attr(id, attr, mask));
+    pass_when_off!(rdma_init_qp_attr(id, attr, mask), pass::query::init_qp_attr);
     let object = object!(id);
     // SAFETY: the caller passes NULL or attributes of its own.
     let Some(attr) = (unsafe { attr.as_mut() }) else { return errno::minus_one(libc::EINVAL) };

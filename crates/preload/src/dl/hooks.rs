@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use super::real;
-use crate::env;
+use crate::{env, pass};
 
 /// Names of functions that libibverbs and librdmacm export begin with one of these.
 const PREFIXES: [&[u8]; 5] = [b"ibv_", b"_ibv_", b"rdma_", b"mbps_to_ibv_", b"mult_to_ibv_"];
@@ -110,7 +110,8 @@ unsafe extern "C" fn answer_dlsym(handle: *mut c_void, name: *const c_char) -> *
     // because `RTLD_NEXT` was handled above.
     let found = unsafe { real_dlsym(handle, name) };
     let served = match found.is_null() {
-        true => leads_to_rdma_core(handle, name),
+        // What the installed version does not have, nobody has with passthrough.
+        true => !pass::is_wanted_now() && leads_to_rdma_core(handle, name),
         false => found == ours || is_rdma_core(found),
     };
     if served { ours } else { ptr::null_mut() }
@@ -148,7 +149,7 @@ unsafe extern "C" fn answer_dlvsym(handle: *mut c_void, name: *const c_char) -> 
 unsafe extern "C" fn answer_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
     let real_dlopen = real::dlopen();
     // `RTLD_NOLOAD` only queries whether a library is loaded: the true answer.
-    if file.is_null() || flags & libc::RTLD_NOLOAD != 0 || env::off_now() {
+    if file.is_null() || flags & libc::RTLD_NOLOAD != 0 || env::has_no_devices_now() {
         return ptr::null_mut();
     }
     // SAFETY: the caller passes a NUL-terminated string.

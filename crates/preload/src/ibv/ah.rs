@@ -19,6 +19,7 @@ use super::object::{Object, handle};
 use super::query::{PORT, device_of};
 use super::{pd_mr, qp_attr};
 use crate::errno::{self, needs_memory};
+use crate::pass;
 use crate::real::pass_when_off;
 use crate::{net, rdma};
 use weft_verbs_abi::*;
@@ -61,7 +62,7 @@ pub unsafe fn destination(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Destin
 /// `pd` is alive and `attr` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    pass_when_off!(ibv_create_ah(pd, attr));
+    pass_when_off!(ibv_create_ah(pd, attr), pass::calls::create_ah);
     needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let context = unsafe { (*pd).context };

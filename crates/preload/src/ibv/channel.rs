@@ -21,6 +21,7 @@ use super::object::Object;
 use super::registry::{self, EventSource};
 use crate::errno::{self, needs_memory};
 use crate::fd::{EventFd, Waker};
+use crate::pass;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
@@ -70,7 +71,7 @@ pub unsafe fn users<'a>(channel: *mut ibv_comp_channel) -> &'a AtomicI32 {
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
-    pass_when_off!(ibv_create_comp_channel(context));
+    pass_when_off!(ibv_create_comp_channel(context), pass::channel::create);
     needs_memory!(errno::null);
     // SAFETY: open by contract.
     if let Err(misuse) = unsafe { context::tail(context) }.core.refuse(Verb::CreateCompChannel) {
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 /// `channel` came from [`ibv_create_comp_channel`] and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    pass_when_off!(ibv_destroy_comp_channel(channel));
+    pass_when_off!(ibv_destroy_comp_channel(channel), pass::channel::destroy);
     // SAFETY: alive by contract.
     if unsafe { users(channel) }.load(Ordering::Acquire) > 0 {
         return errno::code(libc::EBUSY);
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    pass_when_off!(ibv_get_cq_event(channel, cq, cq_context));
+    pass_when_off!(ibv_get_cq_event(channel, cq, cq_context), pass::channel::get_cq_event);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(channel) };
     // The application may destroy the channel while this thread waits.
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
 /// `cq` came from [`ibv_get_cq_event`], and `count` of its events are not acknowledged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
-    pass_when_off!(ibv_ack_cq_events(cq, count));
+    pass_when_off!(ibv_ack_cq_events(cq, count), pass::channel::ack_cq_events);
     if count > 0 {
         // SAFETY: alive by contract.
         unsafe { cq::completion_acks(cq).add(count) };

@@ -20,6 +20,7 @@ use super::{cq, cq_ex, device, dm, gid, mw, pd_mr, post, qp_ex, query, srq, xrcd
 use crate::errno::{self, needs_memory};
 use crate::fd::{self, EventFd, Waker};
 use crate::log::log;
+use crate::pass;
 use crate::rdma;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
@@ -210,7 +211,7 @@ fn ops() -> ibv_context_ops {
 /// `device` came from `ibv_get_device_list`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    pass_when_off!(ibv_open_device(device));
+    pass_when_off!(ibv_open_device(device), pass::open::open_device);
     let Some(id) = device::id(device) else { return errno::null(libc::ENODEV) };
     open(id).unwrap_or_else(errno::null)
 }
@@ -221,7 +222,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 /// `context` came from [`ibv_open_device`] and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    pass_when_off!(ibv_close_device(context));
+    pass_when_off!(ibv_close_device(context), pass::open::close_device);
     if is_shared(context) {
         return 0;
     }

@@ -18,6 +18,7 @@ use super::context::Held;
 use super::object::{AckCounts, Object, SpanLock, handle};
 use super::registry;
 use crate::errno::{self, needs_memory};
+use crate::pass;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
@@ -141,7 +142,10 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    pass_when_off!(ibv_create_cq(context, cqe, cq_context, channel, comp_vector));
+    pass_when_off!(
+        ibv_create_cq(context, cqe, cq_context, channel, comp_vector),
+        pass::cq::create_cq
+    );
     let (Ok(cqe), Ok(comp_vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
         return errno::null(libc::EINVAL);
     };
@@ -179,7 +183,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 /// `cq` is alive and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    pass_when_off!(ibv_destroy_cq(cq));
+    pass_when_off!(ibv_destroy_cq(cq), pass::cq::destroy_cq);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(cq) };
     let result = errno::positive(tail.core.destroy());

@@ -14,6 +14,7 @@ use weft_host::{DeviceId, DeviceKind};
 
 use crate::log::{self, LogLevel};
 use crate::net::{self, NetInterface};
+use crate::pass;
 use crate::real::pass_when_off;
 use crate::{asked, errno, rdma};
 use weft_verbs_abi::{
@@ -173,7 +174,7 @@ fn machine_bytes() -> [u8; 8] {
 /// `count` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    pass_when_off!(ibv_get_device_list(count));
+    pass_when_off!(ibv_get_device_list(count), pass::query::get_device_list);
     asked::warn_of_absent();
     let there = |id: &&DeviceId| !rdma::host().device_state(**id).resetting;
     let devices: Vec<_> = visible().iter().filter(there).map(|id| device(*id)).collect();

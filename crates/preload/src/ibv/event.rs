@@ -11,6 +11,7 @@ use super::query::PORT;
 use super::registry::{self, EventSource};
 use super::{context, cq, qp, srq};
 use crate::errno;
+use crate::pass;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
@@ -23,7 +24,7 @@ pub unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    pass_when_off!(ibv_get_async_event(context, event));
+    pass_when_off!(ibv_get_async_event(context, event), pass::events::get_async_event);
     // SAFETY: open by contract.
     let tail = unsafe { context::tail(context) };
     let (core, fd) = (Arc::clone(&tail.core), Arc::clone(&tail.events));
@@ -67,7 +68,7 @@ fn find<T>(cookie: u64) -> Option<*mut T> {
 /// `event` came from [`ibv_get_async_event`] and is acknowledged once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    pass_when_off!(ibv_ack_async_event(event));
+    pass_when_off!(ibv_ack_async_event(event), pass::events::ack_async_event);
     // SAFETY: readable by contract.
     let event = unsafe { *event };
     if let Some(acks) = acks(event) {

@@ -11,6 +11,7 @@ use weft_host::{DeviceId, DeviceKind, DeviceState};
 use super::device::{self, guid};
 use super::query::{PORT, check_device, copy_prefix, device_of};
 use crate::net::NetInterface;
+use crate::pass;
 use crate::real::pass_when_off;
 use crate::{errno, rdma};
 use weft_verbs_abi::*;
@@ -155,7 +156,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    pass_when_off!(ibv_query_gid(context, port, index, gid));
+    pass_when_off!(ibv_query_gid(context, port, index, gid), pass::query::query_gid);
     // SAFETY: open by contract.
     if let Err(code) = unsafe { check_device(context) } {
         return errno::minus_one(code);
@@ -185,7 +186,10 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
-    pass_when_off!(_ibv_query_gid_ex(context, port, index, entry, flags, size));
+    pass_when_off!(
+        _ibv_query_gid_ex(context, port, index, entry, flags, size),
+        pass::query::query_gid_ex
+    );
     // SAFETY: open by contract.
     if let Err(code) = unsafe { check_device(context) } {
         return errno::code(code);
@@ -228,7 +232,10 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
-    pass_when_off!(_ibv_query_gid_table(context, entries, room, flags, size));
+    pass_when_off!(
+        _ibv_query_gid_table(context, entries, room, flags, size),
+        pass::query::query_gid_table
+    );
     // SAFETY: open by contract.
     if let Err(code) = unsafe { check_device(context) } {
         return -(code as isize);

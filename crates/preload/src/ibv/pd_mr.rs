@@ -14,6 +14,7 @@ use super::object::{Object, handle};
 use super::post;
 use super::query::owner_of;
 use crate::errno::{self, needs_memory};
+use crate::pass;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
@@ -54,7 +55,7 @@ impl PdTail {
 /// `context` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    pass_when_off!(ibv_alloc_pd(context));
+    pass_when_off!(ibv_alloc_pd(context), pass::calls::alloc_pd);
     needs_memory!(errno::null);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
@@ -292,7 +293,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    pass_when_off!(ibv_reg_mr(pd, addr, length, access));
+    pass_when_off!(ibv_reg_mr(pd, addr, length, access), pass::calls::reg_mr);
     // SAFETY: as this function's contract.
     unsafe { register(pd, addr, length, addr as u64, access as u32) }
 }
@@ -309,7 +310,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    pass_when_off!(ibv_reg_mr_iova(pd, addr, length, iova, access));
+    pass_when_off!(ibv_reg_mr_iova(pd, addr, length, iova, access), pass::calls::reg_mr_iova);
     // SAFETY: as this function's contract.
     unsafe { register(pd, addr, length, iova, access as u32) }
 }
@@ -326,7 +327,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
-    pass_when_off!(ibv_reg_mr_iova2(pd, addr, length, iova, access));
+    pass_when_off!(ibv_reg_mr_iova2(pd, addr, length, iova, access), pass::calls::reg_mr_iova2);
     // SAFETY: as this function's contract.
     unsafe { register(pd, addr, length, iova, access) }
 }
@@ -337,7 +338,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// `mr` is alive and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    pass_when_off!(ibv_dereg_mr(mr));
+    pass_when_off!(ibv_dereg_mr(mr), pass::mr::dereg_mr);
     // SAFETY: alive by contract.
     let held = unsafe { MrObject::tail(mr) };
     // SAFETY: alive by contract.
@@ -368,7 +369,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    pass_when_off!(ibv_rereg_mr(mr, flags, pd, addr, length, access));
+    pass_when_off!(ibv_rereg_mr(mr, flags, pd, addr, length, access), pass::mr::rereg_mr);
     let wants = |flag| flags & flag != 0;
     let known =
         IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;

@@ -22,6 +22,7 @@ use super::qp_ex::Builder;
 use super::query::owner_of;
 use super::{cq, pd_mr, qp_attr, registry, srq, xrcd};
 use crate::errno::{self, needs_memory};
+use crate::pass;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
@@ -254,7 +255,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    pass_when_off!(ibv_create_qp(pd, init));
+    pass_when_off!(ibv_create_qp(pd, init), pass::qp::create_qp);
     if pd.is_null() {
         return errno::null(libc::EINVAL);
     }
@@ -283,7 +284,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    pass_when_off!(ibv_modify_qp(qp, attr, mask));
+    pass_when_off!(ibv_modify_qp(qp, attr, mask), pass::qp::modify_qp);
     needs_memory!(errno::code);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
@@ -313,7 +314,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    pass_when_off!(ibv_query_qp(qp, attr, mask, init));
+    pass_when_off!(ibv_query_qp(qp, attr, mask, init), pass::query::query_qp);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
     let full = qp_attr::to_c(&tail.core.query());
@@ -343,7 +344,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 /// `qp` is alive and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    pass_when_off!(ibv_destroy_qp(qp));
+    pass_when_off!(ibv_destroy_qp(qp), pass::qp::destroy_qp);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
     // Before the number can be given to another.

@@ -12,6 +12,7 @@ use weft_verbs::Limits;
 
 use super::device::{copy_text, guid, system_guid};
 use super::{context, device, gid};
+use crate::pass;
 use crate::real::pass_when_off;
 use crate::{errno, rdma};
 use weft_verbs_abi::*;
@@ -300,7 +301,7 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    pass_when_off!(ibv_query_device(context, attr));
+    pass_when_off!(ibv_query_device(context, attr), pass::query::query_device);
     // SAFETY: open by contract.
     if let Err(code) = unsafe { check_device(context) } {
         return errno::code(code);
@@ -322,7 +323,7 @@ pub unsafe extern "C" fn ibv_query_port(
     port: u8,
     attr: *mut ibv_port_attr,
 ) -> c_int {
-    pass_when_off!(ibv_query_port(context, port, attr));
+    pass_when_off!(ibv_query_port(context, port, attr), pass::query::query_port);
     // SAFETY: the caller's structure ends where that field begins.
     unsafe { query_port(context, port, attr, offset_of!(ibv_port_attr, port_cap_flags2)) }
 }
@@ -338,7 +339,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    pass_when_off!(ibv_query_pkey(context, port, index, pkey));
+    pass_when_off!(ibv_query_pkey(context, port, index, pkey), pass::query::query_pkey);
     // SAFETY: open by contract.
     if let Err(code) = unsafe { check_device(context) } {
         return errno::minus_one(code);

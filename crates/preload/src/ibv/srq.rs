@@ -11,6 +11,7 @@ use super::object::{AckCounts, Object, handle};
 use super::query::{device_of, owner_of};
 use super::{cq, pd_mr, registry, xrcd};
 use crate::errno::{self, needs_memory};
+use crate::pass;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
@@ -49,7 +50,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    pass_when_off!(ibv_create_srq(pd, init));
+    pass_when_off!(ibv_create_srq(pd, init), pass::calls::create_srq);
     // SAFETY: readable by contract.
     let mut asked = unsafe { *init };
     // SAFETY: alive by contract.

@@ -42,7 +42,7 @@ fn inherited() -> Option<c_int> {
     let mut place = [0_u8; AWAY.len() + 1];
     // SAFETY: there is room for as much as is said.
     unsafe { libc::syscall(libc::SYS_getcwd, place.as_mut_ptr(), place.len()) };
-    if !place.starts_with(AWAY) || env::off_now() {
+    if !place.starts_with(AWAY) || env::has_no_devices_now() {
         return None;
     }
     let open = fs::read_dir("/proc/self/fd").ok()?.flatten();

@@ -80,7 +80,7 @@ fn with_tree<T>(act: impl FnOnce(&Tree) -> T) -> Option<T> {
         /// Making the tree reads files, which are the kernel's whatever their names.
         static BUSY: Cell<bool> = const { Cell::new(false) };
     }
-    if env::off_now() || BUSY.try_with(|busy| busy.replace(true)).unwrap_or(true) {
+    if env::has_no_devices_now() || BUSY.try_with(|busy| busy.replace(true)).unwrap_or(true) {
         return None;
     }
     let tree: Arc<Tree> = devices::tree();
