@@ -291,6 +291,13 @@ impl IdMachine {
         self.report(NetworkOutcome::LinkDown, event);
     }
 
+    /// The device is removed; whether the id was on it. It can only be destroyed then.
+    pub fn handle_device_gone(&mut self) -> bool {
+        let before = self.state;
+        self.report(NetworkOutcome::DeviceGone, CmEvent::plain(EventKind::DeviceRemoval));
+        self.state != before
+    }
+
     /// The queue pair may be used again, a while after the end. Told in InfiniBand's manner only.
     pub fn handle_timewait_exit(&mut self) {
         if self.state == CmState::Closed && self.device.manner == CmConvention::InfiniBand {
@@ -410,6 +417,19 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_device_that_goes_is_told_to_every_id_on_it_once_and_ends_it() {
+        for state in STATES {
+            let mut id = id_in(state);
+            let was_on_it = !matches!(state, CmState::Idle | CmState::Closed);
+            assert_eq!(id.handle_device_gone(), was_on_it, "{state:?}");
+            let told = id.poll_event().map(|event| event.kind);
+            assert_eq!(told, was_on_it.then_some(EventKind::DeviceRemoval), "{state:?}");
+            id.handle_link_down();
+            assert!(!id.handle_device_gone() && id.poll_event().is_none(), "{state:?}");
         }
     }
 

@@ -79,6 +79,8 @@ pub(crate) enum NetworkOutcome {
     LinkFailed,
     /// The link is down.
     LinkDown,
+    /// The device of the id is gone.
+    DeviceGone,
 }
 
 impl CmState {
@@ -120,6 +122,9 @@ impl CmState {
             (NetworkOutcome::LinkDown, Accepting | Answered | Connected | Disconnecting) => {
                 Some(Closed)
             }
+            // One that has no device yet, or had its end, is not on it.
+            (NetworkOutcome::DeviceGone, Idle | Closed) => None,
+            (NetworkOutcome::DeviceGone, _) => Some(Closed),
             _ => None,
         }
     }

@@ -38,7 +38,7 @@ use crate::device_kind::DeviceId;
 use crate::devices::Devices;
 use crate::diagnostics::OpenAtExit;
 use crate::events::Events;
-use crate::faults::{DeviceState, Faults};
+use crate::faults::{DeviceState, DeviceUser, Faults};
 use crate::iwarp_ports::IwarpPorts;
 use crate::known_paths::KnownPaths;
 use crate::publish::{PastWork, Publisher};
@@ -349,6 +349,13 @@ impl Host {
     /// How many rows of the GID table of a device stand for addresses.
     pub(crate) fn gid_rows(&self, id: DeviceId) -> usize {
         self.gid_rows.get().map_or(1, |count| count(id))
+    }
+
+    /// Has `user` told when a device is reset.
+    pub fn watch_devices(&self, user: Weak<dyn DeviceUser>) {
+        if let Some(faults) = self.faults() {
+            faults.add_user(user);
+        }
     }
 
     /// What is to go wrong.

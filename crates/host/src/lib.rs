@@ -77,8 +77,8 @@ pub use devices::Devices;
 pub use driver::LinkWatcher;
 pub use event_wait::{EventCounter, EventWaiter};
 pub use faults::{
-    CqLimit, DeviceChanges, DeviceState, DrawnFault, Faults, JOURNAL_VARIABLE, Outages, ToldDevice,
-    Window,
+    CqLimit, DeviceChanges, DeviceState, DeviceUser, DrawnFault, Faults, JOURNAL_VARIABLE, Outages,
+    ToldDevice, Window,
 };
 pub use host::{Host, HostSetup};
 pub use known_paths::KnownPaths;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_host::diagnostics::ToldIdState;
-use weft_host::{CmTransport, DeviceId, DeviceKind, HostQp};
+use weft_host::{CmTransport, DeviceId, DeviceKind, DeviceUser, HostQp};
 use weft_net::secrecy::Chosen;
 use weft_net::socket::{self, SocketKind};
 use weft_rnic::cm::{self, CmCommand, CmState, Depths, EventKind, QpTerms};
@@ -141,7 +141,8 @@ impl CmId {
         transport: CmTransport,
     ) -> Arc<CmId> {
         let manners = Manners { ports: channel.host().settings().ports, ..Manners::default() };
-        Arc::new_cyclic(|me| CmId {
+        let host = Arc::clone(channel.host());
+        let id = Arc::new_cyclic(|me: &Weak<CmId>| CmId {
             me: me.clone(),
             space,
             cookie: AtomicU64::new(0),
@@ -171,7 +172,9 @@ impl CmId {
                 dead: false,
                 options: IdOptions { manners, ..IdOptions::default() },
             }),
-        })
+        });
+        host.watch_devices(id.me());
+        id
     }
 
     pub(crate) fn lock(&self) -> LockedId<'_> {
@@ -392,6 +395,20 @@ impl CmId {
     /// Where its port is from.
     pub fn space(&self) -> PortSpace {
         self.space
+    }
+}
+
+impl DeviceUser for CmId {
+    fn device_removed(&self, device: DeviceId) {
+        let mut inner = self.lock();
+        // As in the kernel, what listens on no address of its own is on no device.
+        let Some(local) = inner.local.filter(|local| !local.ip().is_unspecified()) else { return };
+        let kind = inner.likely_device();
+        let own = inner.channel.host().devices().at(kind, local.ip());
+        if own == Some(device) && inner.machine.handle_device_gone() {
+            inner.leave_stage();
+            self.publish(&mut inner);
+        }
     }
 }
 

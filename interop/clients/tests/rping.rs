@@ -47,3 +47,16 @@ fn several_clients_of_one_server() {
         drop((clients, server));
     });
 }
+
+#[test]
+fn a_client_whose_device_is_reset_is_told_by_rdma_cm() {
+    Lab::over_each(&["rping"], |lab| {
+        let port = free_port();
+        let line = format!("-a 127.0.0.1 -p {port} -C 100000000");
+        let server = lab.program("rping").args("-s").args(&line).start().listening(port);
+        let client = lab.program("rping").args("-c").args(&line);
+        let client = client.env("WEFT_FAULT", "device-fatal=3600s:at=1s").start();
+        client.complained("cma detected device removal").end();
+        server.end();
+    });
+}

@@ -225,9 +225,16 @@ pub(crate) trait EndsWithDevice: Send + Sync {
     fn end_with_device(&self);
 }
 
+/// What hears of the reset of a device besides the queue pairs of its contexts: ids of rdma-cm.
+pub trait DeviceUser: Send + Sync {
+    /// The device is reset.
+    fn device_removed(&self, device: DeviceId);
+}
+
 /// Tells a context what its device does, and ends its queue pairs with the device.
 pub(crate) struct DeviceWatch {
     faults: Arc<Faults>,
+    device: DeviceId,
     /// Rows of the GID table that are used.
     rows: Box<dyn Fn() -> usize + Send + Sync>,
     changes: DeviceChanges,
@@ -260,6 +267,7 @@ impl DeviceWatch {
         }
         let watch = Arc::new(Self {
             faults: Arc::clone(faults),
+            device: id,
             rows,
             told: Mutex::new(told),
             changes,
@@ -305,6 +313,8 @@ impl Pollable for DeviceWatch {
         self.changes.begun(now).for_each(|place| self.faults.note_once(place));
         for kind in events {
             if kind == AsyncKind::DeviceFatal {
+                // Before their connections end, which is not told besides.
+                self.faults.tell_users_of_removal(self.device);
                 self.end_members();
             }
             self.events.push(kind, PORT_COOKIE);

@@ -18,12 +18,12 @@ mod line;
 mod regions;
 mod wire;
 
-use std::sync::OnceLock;
+use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use calls::CallCounter;
 use device::PlannedChange;
-pub use device::{DeviceChanges, DeviceState, Outages, ToldDevice};
+pub use device::{DeviceChanges, DeviceState, DeviceUser, Outages, ToldDevice};
 pub(crate) use device::{DeviceWatch, EndsWithDevice};
 use identity::ProcessIdentity;
 use journal::FaultJournal;
@@ -32,6 +32,7 @@ pub(crate) use late::LateCompletions;
 pub(crate) use regions::{RegionFaults, Tamper};
 use weft_fault::{Dice, FaultKind, FaultPlan, FaultSubject, PlannedFault, Verb, When};
 use weft_os::clock;
+use weft_sync::Mutex;
 use weft_verbs::Misuse;
 pub(crate) use wire::LinkFaults;
 pub use wire::Window;
@@ -62,6 +63,7 @@ pub struct Faults {
     /// When a device was opened first.
     opened: OnceLock<Instant>,
     journal: Option<FaultJournal>,
+    users: Mutex<Vec<Weak<dyn DeviceUser>>>,
 }
 
 /// After how many completions a queue ends, and how.
@@ -101,9 +103,26 @@ impl Faults {
             start: OnceLock::new(),
             opened: OnceLock::new(),
             journal: FaultJournal::from_environment(&identity, plan.faults.len()),
+            users: Mutex::default(),
             own,
             plan,
         }
+    }
+
+    /// Tells `user` when a device is reset, if that is planned.
+    pub(crate) fn add_user(&self, user: Weak<dyn DeviceUser>) {
+        let resets =
+            |(_, fault): (usize, &PlannedFault)| matches!(fault.kind, FaultKind::DeviceFatal(_));
+        if self.planned().any(resets) {
+            let mut users = self.users.lock();
+            users.retain(|user| user.strong_count() > 0);
+            users.push(user);
+        }
+    }
+
+    fn tell_users_of_removal(&self, device: DeviceId) {
+        let users: Vec<_> = self.users.lock().iter().filter_map(Weak::upgrade).collect();
+        users.iter().for_each(|user| user.device_removed(device));
     }
 
     /// The plan for devices of other providers.
