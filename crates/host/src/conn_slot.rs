@@ -14,7 +14,7 @@ use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
-use weft_verbs::{AsyncKind, Cq, Qp, QpState};
+use weft_verbs::{AsyncKind, Cq, Qp, QpFailure, QpState};
 
 use crate::ProgressMode;
 use crate::device_kind::DeviceId;
@@ -543,6 +543,7 @@ impl ConnSlot {
     pub fn break_down(&self) {
         let Some(qp) = self.qp.upgrade() else { return };
         let failed = qp.state() == QpState::Err;
+        qp.failure().note(QpFailure::QueueOver);
         self.disconnect();
         qp.fail(None);
         if !failed {
@@ -576,6 +577,7 @@ impl ConnSlot {
 impl EndsWithDevice for ConnSlot {
     fn end_with_device(&self) {
         let Some(qp) = self.qp.upgrade() else { return };
+        qp.failure().note(QpFailure::DeviceReset);
         self.disconnect();
         qp.fail(None);
     }

@@ -78,7 +78,15 @@ impl ToldState {
             *told = to;
             let number = qp.num();
             events.note_state(number, from, to);
+            let reason = qp.failure().get().filter(|_| to == QpState::Err);
             let (from, to) = (state_name(from), state_name(to));
+            if let Some(reason) = reason {
+                log::debug!(
+                    device, qp = number, event = "state", from, to, reason:% = reason;
+                    "{device} queue pair {number:#x}: {from} -> {to}: {reason}"
+                );
+                return;
+            }
             log::debug!(
                 device, qp = number, event = "state", from, to;
                 "{device} queue pair {number:#x}: {from} -> {to}"

@@ -20,7 +20,9 @@ use weft_rnic::wire::tap::TapEnds;
 use weft_rnic::{MpaLink, MpaQp, RdmaDevice, WhenClosed};
 use weft_sync::Mutex;
 use weft_verbs::qp::QpInit as Init;
-use weft_verbs::{Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr};
+use weft_verbs::{
+    Destination, Misuse, Pd, QpAttr, QpCap, QpFailure, QpState, QpType, RecvWr, SendOp, SendWr,
+};
 
 use crate::conn_slot::ConnSlot;
 use crate::cq::HostCq;
@@ -338,6 +340,7 @@ impl HostQp {
     /// many of those had been announced.
     pub fn destroy(&self) -> Result<usize, Misuse> {
         self.inner.mute();
+        self.inner.failure().note(QpFailure::Destroyed);
         self.hang_up();
         self.detach_groups();
         self.slot.disconnect();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use weft_fault::{Dice, FaultKind, PlannedFault, Status, When};
 use weft_sync::{Mutex, MutexGuard};
-use weft_verbs::{AsyncKind, Misuse, Qp, QpState, SendOp, WcStatus};
+use weft_verbs::{AsyncKind, Misuse, Qp, QpFailure, QpState, SendOp, WcStatus};
 
 use crate::device_kind::{DeviceId, DeviceKind};
 use crate::driver::{Driver, todo};
@@ -242,6 +242,7 @@ impl InjectorState {
 /// The oldest request ends as `status`, everything else is flushed, and the connection is over. A
 /// queue pair without a request says so by an event.
 fn fail(qp: &Qp, driver: &mut Driver, status: WcStatus) {
+    qp.failure().note(QpFailure::Planned(status));
     let mut sq = qp.sq();
     let oldest = (!sq.is_idle()).then(|| sq.tail());
     if let Some(oldest) = oldest {

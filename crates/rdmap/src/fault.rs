@@ -4,7 +4,7 @@
 //! The only mapping of faults to Terminate codes, completion statuses and events.
 
 use weft_verbs::qp::SendWqe;
-use weft_verbs::{AsyncKind, Qp, RegionFault, SendOp, WcStatus};
+use weft_verbs::{AsyncKind, Qp, QpFailure, RegionFault, SendOp, WcStatus};
 use weft_wire::ddp::{DdpError, DdpHeader, UNTAGGED_LEN};
 use weft_wire::rdmap::Opcode;
 use weft_wire::rdmap::READ_REQUEST_LEN;
@@ -87,6 +87,23 @@ impl StreamFault {
             Self::SourceGone(fault) => Some(Terminate::bare(read_code(*fault))),
             Self::Lower(code) => code.map(Terminate::bare),
             Self::Terminated(_) | Self::Closed | Self::Unreachable | Self::NoReceive { .. } => None,
+        }
+    }
+
+    /// What the log says of it.
+    pub(crate) fn reason(&self) -> QpFailure {
+        match self {
+            Self::PeerMisbehaved { terminate, .. } => {
+                QpFailure::PeerMisbehaved(terminate.code.to_word())
+            }
+            Self::Request { status, .. } => QpFailure::Request(*status),
+            Self::SinkGone { .. } => QpFailure::Request(WcStatus::LocProtErr),
+            Self::SourceGone(_) => QpFailure::MemoryGone,
+            Self::Terminated(terminate) => QpFailure::Refused(terminate.code.to_word()),
+            Self::Lower(_) => QpFailure::Transport,
+            Self::Closed => QpFailure::PeerClosed,
+            Self::Unreachable => QpFailure::Unreachable,
+            Self::NoReceive { .. } => QpFailure::NoReceive,
         }
     }
 

@@ -317,6 +317,7 @@ impl RdmapStream {
         });
         self.own = Own { first_message: None, terminate };
         (self.current, self.parked) = (Current::Nothing, Current::Nothing);
+        qp.failure().note(fault.reason());
         fault.report(self, qp);
         if qp.fail(self.receiving.drain(..).filter_map(|receiving| receiving.wqe))
             && let Some(kind) = fault.event()

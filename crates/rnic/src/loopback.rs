@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weft_rdmap::{self as rdmap, RxPort, StreamFault, TxPort};
 use weft_shuttle::ConnectionEnd;
-use weft_verbs::Qp;
+use weft_verbs::{Qp, QpFailure};
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::llp::{Gather, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource};
 
@@ -144,6 +144,9 @@ impl LoopbackQp {
 
     /// Ends it: what is posted is flushed.
     pub fn close(&mut self) {
+        if !self.rdmap.is_dead() {
+            self.qp.failure().note(QpFailure::Disconnected);
+        }
         self.fail(StreamFault::Closed);
     }
 

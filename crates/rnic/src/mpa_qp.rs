@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weft_mpa::{Agreed, MpaRole, RxFault};
 use weft_rdmap::{self as rdmap, RxPort, StreamFault, TxPort};
-use weft_verbs::{Qp, QpState};
+use weft_verbs::{Qp, QpFailure, QpState};
 use weft_wire::capability::Capabilities;
 use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
@@ -384,6 +384,9 @@ impl MpaQp {
     /// Ends the stream without a word to the peer but what is framed already; the queue pair
     /// fails. For a disconnect by this side, or after the connection broke.
     pub fn close(&mut self) {
+        if !self.rdmap.is_dead() {
+            self.qp.failure().note(QpFailure::Disconnected);
+        }
         self.fail(StreamFault::Closed);
     }
 

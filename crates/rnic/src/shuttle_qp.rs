@@ -10,7 +10,7 @@ use weft_shuttle::{
     ConnectionEnd, Credit, Identity, PeerRequest, Route, ShuttleConfig, ShuttleConnection,
     ShuttleMisuse, TimeWait,
 };
-use weft_verbs::{Qp, QpState, QpType, WcStatus};
+use weft_verbs::{Qp, QpFailure, QpState, QpType, WcStatus};
 use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::{PathId, StreamId};
 use weft_wire::terminate::{Terminate, TerminateCode};
@@ -510,6 +510,9 @@ impl ShuttleQp {
 
     /// Ends the connection in good order: what is not acknowledged is flushed.
     pub fn close(&mut self, now_ns: u64) {
+        if !self.rdmap.is_dead() {
+            self.qp.failure().note(QpFailure::Disconnected);
+        }
         self.fail(now_ns, StreamFault::Closed);
     }
 
@@ -598,6 +601,7 @@ pub fn give_up(qp: &Qp) {
         return;
     }
     let tail = sq.tail();
+    qp.failure().note(QpFailure::Unreachable);
     sq.fail(tail, qp.num(), qp.send_cq(), WcStatus::RetryExcErr, 0);
     drop(sq);
     qp.fail(None);

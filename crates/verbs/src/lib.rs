@@ -40,7 +40,7 @@ pub use misuse::Misuse;
 pub use mr::{RegionFault, RegionTable};
 pub use pd::Pd;
 pub use qp::{AddressVector, AlternatePath, QpType};
-pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState};
+pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpFailure, QpInit, QpState};
 pub use sge::Sge;
 pub use srq::Srq;
 pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};

@@ -71,6 +71,28 @@ fn every_change_of_state_is_seen() {
 }
 
 #[test]
+fn a_queue_pair_that_fails_says_why() {
+    for (transport, device) in DEVICES {
+        let Some(lab) = Lab::with(&["rping"]) else { return };
+        let port = free_port();
+        let rping = |role| {
+            let program = lab.program("rping").args(&format!("{role} -a 127.0.0.1 -p {port} -C 3"));
+            program.env("WEFT_TRANSPORT", transport).env("WEFT_LOG", "debug")
+        };
+        let server = rping("-s").start().listening(port);
+        let plan = "qp-error:after=4,status=rem-access";
+        let client = rping("-c").env("WEFT_FAULT", plan).run().stderr;
+        let planned = " -> ERR: a planned fault: remote access error";
+        assert_eq!(count(&client, device, planned), 1, "{client}");
+        let server = server.wait().stderr;
+        // An adapter's queue pair outlives its connection, until the program disconnects too.
+        let closed = if transport == "iwarp" { "the peer" } else { "this end" };
+        let closed = format!(" -> ERR: {closed} closed the connection");
+        assert_eq!(count(&server, device, &closed), 1, "{server}");
+    }
+}
+
+#[test]
 fn nothing_is_said_that_nobody_has_asked_for() {
     for (transport, device) in DEVICES {
         let Some(ends) = said(transport, "warn") else { return };

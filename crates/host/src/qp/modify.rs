@@ -12,7 +12,7 @@ use weft_net::path;
 use weft_net::secrecy::Chosen;
 use weft_rnic::RetryLimits;
 use weft_verbs::qp::transition;
-use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
+use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpFailure, QpState, QpType};
 
 use super::HostQp;
 use crate::iwarp_connect::IwarpConnect;
@@ -84,6 +84,7 @@ impl HostQp {
     }
 
     fn fail(&self) {
+        self.inner.failure().note(QpFailure::Modified);
         self.hang_up();
         self.slot.disconnect();
         self.inner.fail(None);

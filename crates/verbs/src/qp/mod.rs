@@ -10,6 +10,7 @@
 //! hardware ([`Qp::written`]).
 
 pub(crate) mod attr;
+pub mod failure;
 pub mod recv_queue;
 pub mod send_queue;
 mod send_wqe;
@@ -22,6 +23,8 @@ use weft_sync::{Mutex, MutexGuard};
 use weft_wire::ids::QN_SHARED;
 
 pub use attr::{AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+use failure::FirstFailure;
+pub use failure::QpFailure;
 use recv_queue::{RecvQueue, RecvWqe};
 use send_queue::SendQueue;
 pub use send_wqe::SendWqe;
@@ -97,6 +100,8 @@ pub struct Qp {
     /// No completion or event is added: it is being destroyed or reset.
     muted: AtomicBool,
     attrs: Mutex<QpAttr>,
+    /// Why it is in ERR.
+    failure: FirstFailure,
     /// Remote access rights of the queue pair.
     rights: AtomicU32,
     cap: QpCap,
@@ -144,6 +149,7 @@ impl Qp {
             draining: AtomicBool::new(false),
             muted: AtomicBool::new(false),
             attrs: Mutex::new(attrs),
+            failure: FirstFailure::default(),
             // An RNIC has no rights per queue pair.
             rights: AtomicU32::new(if init.start == QpState::Reset { 0 } else { NO_SAY }),
             cap,
@@ -516,9 +522,15 @@ impl Qp {
         sq.flush(self.num, &self.send_cq);
     }
 
+    /// Why it is in ERR, if it is; who moves it there notes it first.
+    pub fn failure(&self) -> &FirstFailure {
+        &self.failure
+    }
+
     /// Enters RESET: drops everything without completions.
     pub fn reset(&self) {
         self.enter(QpState::Reset);
+        self.failure.clear();
         self.draining.store(false, Ordering::Release);
         self.mute();
         self.sq().reset();
