@@ -2,6 +2,8 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
+# What the static program has in place of libraries.
+STATIC := -p weft-perf --features own
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: all help demo docs recording check test test-units test-clients test-measurements lint \
@@ -31,12 +33,14 @@ check: ## The quick tier: style, lints, the crate graph, unit tests (below a min
 test: deps mpich pyverbs servers lint build ## Everything that must hold: style, lints, all tests
 	@status=0; \
 	$(CARGO) xtask test || status=1; \
+	$(CARGO) test --locked $(STATIC) || status=1; \
 	scripts/test-languages.sh $(TARGET)/debug || status=1; \
 	$(CARGO) build --workspace --release --locked && $(CARGO) xtask cost || status=1; \
 	exit $$status
 
 test-units: build ## Tests that need neither a clock nor a network: right on any machine
 	$(CARGO) xtask test units
+	$(CARGO) test --locked $(STATIC)
 
 test-clients: deps mpich pyverbs servers build ## Tests with real applications
 	$(CARGO) xtask test clients
@@ -47,6 +51,7 @@ test-measurements: deps build ## Rates, delays and losses on real clocks, on an 
 lint: ## Formatting, clippy, rustdoc, the crate graph, the style of the text, licences and sources
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy $(STATIC) --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --lib --no-deps \
 	    --document-private-items --locked
 	$(CARGO) xtask arch

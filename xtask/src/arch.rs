@@ -62,7 +62,7 @@ pub const HOUSE: [Room; 39] = [
     room("preload", 7, PRELOAD, ""),
     room("sockets", 7, SOCKETS, ""),
     room("bench", 7, &["chart", "units"], "deny"),
-    room("perf", 7, &["units", "verbs-abi"], "deny"),
+    room("perf", 7, &["host", "os", "rdmacm", "units", "verbs", "verbs-abi"], "deny"),
     room("session", 8, &["os", "rdma", "sync"], "forbid"),
     room("copy", 9, &["os", "session", "sync", "units"], "forbid"),
     room("streams", 9, &["os", "session", "sync"], "forbid"),

@@ -9,8 +9,9 @@ use anyhow::{Result, ensure};
 use crate::link::{LinkCompletion, StreamLink, meaning};
 use crate::pattern;
 use crate::run::{DataCheck, TestWork};
+use crate::terms::Act;
 use crate::test::{Test, TestAmount, TestOperation};
-use crate::verbs::{Act, VerbsDomain};
+use crate::verbs::VerbsDomain;
 
 /// All streams of a side, active and passive ends.
 pub struct Pump {

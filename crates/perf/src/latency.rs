@@ -13,8 +13,9 @@ use anyhow::{Result, bail};
 use crate::histogram::LatencyHistogram;
 use crate::link::{LinkCompletion, StreamLink, meaning};
 use crate::run::{DataCheck, TestWork};
+use crate::terms::Act;
 use crate::test::{Test, TestAmount, TestOperation};
-use crate::verbs::{Act, VerbsDomain};
+use crate::verbs::VerbsDomain;
 
 /// Where messages are sent from, and where they arrive.
 const FROM: u64 = 0;

@@ -8,8 +8,9 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 
+use crate::terms::{Act, ReadDepth, Remote, Sizes};
 use crate::test::{Test, TestOperation};
-use crate::verbs::{Act, OwnedCmId, PerfQueuePair, PerfRegion, Remote, Sizes, VerbsDomain};
+use crate::verbs::{OwnedCmId, PerfQueuePair, PerfRegion, VerbsDomain};
 
 /// Bit of a work request id that marks a receive.
 const RECEIVE: u64 = 1 << 32;
@@ -141,6 +142,22 @@ impl StreamLink {
     /// The id.
     pub fn id(&self) -> &OwnedCmId {
         self.queue_pair.id()
+    }
+
+    /// Asks the peer for a connection.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn connect(&self, depth: ReadDepth, private_data: &[u8]) -> Result<()> {
+        self.queue_pair.connect(depth, private_data)
+    }
+
+    /// Grants a peer the connection that it asks for.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn accept(&self, depth: ReadDepth, private_data: &[u8]) -> Result<()> {
+        self.queue_pair.accept(depth, private_data)
     }
 
     /// What the peer is to know of this end's memory.

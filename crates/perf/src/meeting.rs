@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::control::{ControlConn, ControlMessage, wait_readable};
 use crate::link::{self, StreamLink};
+use crate::terms::{Happened, ReadDepth, Remote};
 use crate::test::Test;
-use crate::verbs::{Cm, Happened, OwnedCmId, ReadDepth, Remote, VerbsDomain};
+use crate::verbs::{Cm, OwnedCmId, VerbsDomain};
 
 /// How long all streams together may take to be connected.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,7 +81,7 @@ impl Meet<'_> {
         &self,
         call: &mut MeetingAttempt,
         index: usize,
-        happened: Happened,
+        happened: Happened<OwnedCmId>,
         domain: &mut Option<Rc<VerbsDomain>>,
     ) -> Result<()> {
         match (happened, std::mem::replace(&mut call.stage, MeetingStage::Gone)) {
@@ -92,7 +93,7 @@ impl Meet<'_> {
             (Happened::RouteResolved, MeetingStage::Resolving(id)) => {
                 let domain = self.domain(domain, &id)?;
                 let link = StreamLink::new(id, &domain, self.test, index, call.active)?;
-                link.id().connect(terms(&domain), &self.card(&link))?;
+                link.connect(terms(&domain), &self.card(&link))?;
                 call.stage = MeetingStage::Connecting(Box::new(link));
             }
             (Happened::Established(card), MeetingStage::Connecting(mut link)) => {
@@ -130,7 +131,7 @@ impl Meet<'_> {
                     let domain = self.domain(&mut domain, &id)?;
                     let mut link = StreamLink::new(id, &domain, self.test, index, !ends[index])?;
                     link.meet(remote);
-                    link.id().accept(terms(&domain), &self.card(&link)[TOKEN + 2..])?;
+                    link.accept(terms(&domain), &self.card(&link)[TOKEN + 2..])?;
                     links[index] = Some(link);
                 }
                 (_, Happened::Established(_)) => connected += 1,
@@ -142,7 +143,7 @@ impl Meet<'_> {
     }
 
     /// The next event; an error if the other side has something else to say meanwhile.
-    fn next(&mut self, cm: &Cm, until: Instant) -> Result<(usize, Happened)> {
+    fn next(&mut self, cm: &Cm, until: Instant) -> Result<(usize, Happened<OwnedCmId>)> {
         loop {
             ensure!(Instant::now() < until, "not all streams were connected in time");
             wait_readable(&[cm.fd(), self.control.fd()], until)?;

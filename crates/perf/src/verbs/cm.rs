@@ -17,6 +17,7 @@ use weft_verbs_abi::cma::*;
 use weft_verbs_abi::*;
 
 use super::library::{Library, library};
+use crate::terms::{Happened, ReadDepth};
 
 /// Requests that may wait to be accepted.
 const BACKLOG: c_int = 256;
@@ -39,32 +40,6 @@ impl Drop for Channel {
         // SAFETY: every id keeps the channel, so there is none left on it.
         unsafe { (self.library.rdma_destroy_event_channel)(self.raw) };
     }
-}
-
-/// Event of an id.
-#[derive(Debug)]
-pub enum Happened {
-    /// Address resolved: the device is known.
-    AddressResolved,
-    /// Route resolved: the id can be connected.
-    RouteResolved,
-    /// Connect request: the new id, and the peer's private data.
-    Request(OwnedCmId, Vec<u8>),
-    /// Established, with the peer's private data.
-    Established(Vec<u8>),
-    /// Disconnected.
-    Disconnected,
-    /// Not connected, and why.
-    Failed(String),
-    /// Nothing that matters here.
-    Other,
-}
-
-/// How many Reads and Atomics a connection may have under way.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadDepth {
-    /// From and to this end.
-    pub depth: u8,
 }
 
 impl Cm {
@@ -136,7 +111,7 @@ impl Cm {
     ///
     /// # Errors
     /// The channel cannot be read.
-    pub fn next(&self) -> Result<(usize, Happened)> {
+    pub fn next(&self) -> Result<(usize, Happened<OwnedCmId>)> {
         let mut event = ptr::null_mut();
         // SAFETY: the channel is live, and the place for the event is writable.
         let got = unsafe { (self.0.library.rdma_get_cm_event)(self.0.raw, &mut event) };
@@ -151,7 +126,7 @@ impl Cm {
         Ok(answer)
     }
 
-    fn read(&self, event: &rdma_cm_event) -> Happened {
+    fn read(&self, event: &rdma_cm_event) -> Happened<OwnedCmId> {
         match event.event {
             RDMA_CM_EVENT_ADDR_RESOLVED => Happened::AddressResolved,
             RDMA_CM_EVENT_ROUTE_RESOLVED => Happened::RouteResolved,
@@ -260,7 +235,7 @@ impl OwnedCmId {
     ///
     /// # Errors
     /// The library's.
-    pub fn connect(&self, terms: ReadDepth, private_data: &[u8]) -> Result<()> {
+    pub(super) fn connect(&self, terms: ReadDepth, private_data: &[u8]) -> Result<()> {
         let mut param = param(terms, private_data);
         self.connected.set(true);
         // SAFETY: the id is live and has a queue pair; the data lives until the call returns.
@@ -271,7 +246,7 @@ impl OwnedCmId {
     ///
     /// # Errors
     /// The library's.
-    pub fn accept(&self, terms: ReadDepth, private_data: &[u8]) -> Result<()> {
+    pub(super) fn accept(&self, terms: ReadDepth, private_data: &[u8]) -> Result<()> {
         let mut param = param(terms, private_data);
         self.connected.set(true);
         // SAFETY: the id is live and has a queue pair; the data lives until the call returns.

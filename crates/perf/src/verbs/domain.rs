@@ -9,25 +9,10 @@ use weft_verbs_abi::*;
 
 use super::cm::{OwnedCmId, failed};
 use super::library::Library;
+use crate::terms::{PerfLimits, SuccessfulCompletion};
 
 /// Completions that are taken at once.
 const BATCH: usize = 32;
-
-/// Limits of a device.
-#[derive(Clone, Copy, Debug)]
-pub struct PerfLimits {
-    /// Completion queue entries (`max_cqe`).
-    pub completions: u32,
-    /// Reads and Atomics under way.
-    pub reads: u8,
-}
-
-/// A request that is complete, without an error.
-#[derive(Clone, Copy, Debug)]
-pub struct SuccessfulCompletion {
-    /// The number that it was posted with.
-    pub number: u64,
-}
 
 /// A protection domain with one queue of completions.
 pub struct VerbsDomain {

@@ -13,8 +13,8 @@ mod library;
 mod queue_pair;
 mod region;
 
-pub use cm::{Cm, Happened, OwnedCmId, ReadDepth};
+pub use cm::{Cm, OwnedCmId};
 pub use devices::check_device;
 pub use domain::VerbsDomain;
-pub use queue_pair::{Act, PerfQueuePair, Remote, Sizes};
+pub use queue_pair::PerfQueuePair;
 pub use region::PerfRegion;

@@ -8,40 +8,7 @@ use weft_verbs_abi::*;
 
 use super::cm::{OwnedCmId, failed};
 use super::domain::VerbsDomain;
-
-/// Messages up to this size are copied when they are posted, where the device does that.
-const INLINE: u32 = 64;
-
-/// Operation of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// Send.
-    Send,
-    /// RDMA Write.
-    Write,
-    /// RDMA Read.
-    Read,
-    /// Fetch and add of one, on eight bytes.
-    FetchAdd,
-}
-
-/// Memory of the peer's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Remote {
-    /// Address of the first byte.
-    pub address: u64,
-    /// Remote key.
-    pub key: u32,
-}
-
-/// How many requests may be outstanding.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Send queue.
-    pub sends: u32,
-    /// Receive queue.
-    pub receives: u32,
-}
+use crate::terms::{Act, INLINE, ReadDepth, Remote, Sizes};
 
 /// A queue pair of an id, on a domain.
 pub struct PerfQueuePair {
@@ -90,6 +57,22 @@ impl PerfQueuePair {
     /// Its id.
     pub fn id(&self) -> &OwnedCmId {
         &self.id
+    }
+
+    /// Asks the peer for a connection.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn connect(&self, depth: ReadDepth, private_data: &[u8]) -> Result<()> {
+        self.id.connect(depth, private_data)
+    }
+
+    /// Grants a peer the connection that it asks for.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn accept(&self, depth: ReadDepth, private_data: &[u8]) -> Result<()> {
+        self.id.accept(depth, private_data)
     }
 
     /// Prepares a list of `count` requests of `bytes` each. The last one completes, as `number`.
