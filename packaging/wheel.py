@@ -1,8 +1,7 @@
 """Writes the Python wheel of a release: wheel.py RELEASE VERSION ARCH GLIBC DIR.
 
-`weft` and its libraries go below the environment's prefix, as in the archive, so that `weft` finds
-them in `lib/weft` there; beside it is the module `weft_rdma` of packaging/python. The same files
-give the same bytes.
+`weft`, which carries its libraries, goes below the environment's prefix, as in the archive; beside
+it is the module `weft_rdma` of packaging/python. The same files give the same bytes.
 """
 
 import base64
@@ -46,7 +45,7 @@ def files_of(release, version):
         yield f"weft_rdma/{path.name}", path.read_bytes(), 0o644
     for path in sorted(release.rglob("*")):
         place = path.relative_to(release)
-        if not path.is_file() or place.parts[0] not in ("bin", "lib", "share"):
+        if not path.is_file() or place.parts[0] not in ("bin", "share"):
             continue
         if place.parts[0] == "bin":
             yield f"{data}/scripts/{path.name}", path.read_bytes(), 0o755

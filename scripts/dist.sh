@@ -51,10 +51,14 @@ build_all() {
     need_target "$1-unknown-linux-musl"
     build zigbuild --profile $profile --locked --target "$1-unknown-linux-gnu.$glibc" \
         -p weft-cli -p weft-preload -p weft-sockets
-    # Nothing is loaded into this one, and it ends where it panics: it unwinds for nobody.
+    # Nothing is loaded into this one, and it ends where it panics: it unwinds for nobody, and the
+    # half megabyte of tables for it, of the standard library and of C, is left out.
+    echo 'SECTIONS { /DISCARD/ : { *(.eh_frame) *(.eh_frame_hdr) } } INSERT AFTER .text;' \
+        >$home/no-unwind.ld
     RUSTFLAGS="${RUSTFLAGS:-} -C force-unwind-tables=no" build rustc --profile $profile --locked \
-        --target "$1-unknown-linux-musl" --no-default-features -p weft-cli \
-        --bin weft -- -C link-arg=-Wl,--gc-sections
+        --target "$1-unknown-linux-musl" --no-default-features --features static -p weft-cli \
+        --bin weft -- -C link-arg=-Wl,--gc-sections \
+        -C link-arg="-Wl,-T,$PWD/$home/no-unwind.ld"
 }
 
 # What every kind of package has, as it lies below a prefix.
@@ -91,12 +95,13 @@ check_glibc() {
     }
 }
 
+# The libraries are in `weft`, so that it can be copied alone; beside it they would be there twice.
 archive() {
     local name=$1
     local to=$home/$name
     install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$to"
     tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu \
-        -C $home -cf - "$name" | gzip -n -9 >"$to.tar.gz"
+        --exclude="$name/lib" -C $home -cf - "$name" | gzip -n -9 >"$to.tar.gz"
     rm "$to"/{README.md,CHANGELOG.md,LICENSE-APACHE,LICENSE-MIT}
 }
 
@@ -125,6 +130,8 @@ for arch in "${arches[@]}"; do
     name=weft-$version-$arch-linux
     lay_out "$arch" "$home/$name"
     check_glibc "$home/$name"
+    scripts/carry.sh "$home/$name/bin/weft" "$home/$name/lib/weft"
+    touch --date="@$SOURCE_DATE_EPOCH" "$home/$name/bin/weft"
     archive "$name"
     package "$arch" "$name"
     install -m 755 "$home/build/$arch-unknown-linux-musl/$profile/weft" \

@@ -41,20 +41,35 @@ place() {
 # What is installed below the prefix, a file a line.
 list=lib/weft/installed
 
-# The files of a release below its directory.
+# The files of a release below its directory; those of lib are where its weft carries them, or in
+# it.
 files() {
-    (cd "$1" && find bin lib share -type f | sort)
+    { (cd "$1" && find bin share -type f) && (cd "$libraries" && find lib -type f); } | sort
+}
+
+# Where a file of the release in the directory $1 is.
+source_of() {
+    case $2 in
+    lib/*) echo "$libraries/$2" ;;
+    *) echo "$1/$2" ;;
+    esac
 }
 
 install_from() {
     [ -f "$1/bin/weft" ] || fail "$1 has no bin/weft: this is no release of Weft"
     "$1/bin/weft" --version >/dev/null ||
         fail "$1/bin/weft does not run on this machine ($(uname -sm)); the line above says why"
+    libraries=$1
+    if ! [ -d "$1/lib" ]; then
+        libraries=$work/carried
+        "$1/bin/weft" unpack "$libraries/lib/weft" || fail "the line above says what is missing"
+    fi
     remove_others "$1"
     files "$1" | while read -r file; do
+        from=$(source_of "$1" "$file")
         case $file in
-        bin/*) place "$1/$file" "$prefix/$file" 755 ;;
-        *) place "$1/$file" "$prefix/$file" 644 ;;
+        bin/*) place "$from" "$prefix/$file" 755 ;;
+        *) place "$from" "$prefix/$file" 644 ;;
         esac
     done
     { files "$1" && echo $list; } >"$prefix/$list.new"
@@ -70,7 +85,7 @@ install_from() {
 remove_others() {
     [ -f "$prefix/$list" ] || return 0
     while read -r file; do
-        [ -f "$1/$file" ] || [ "$file" = $list ] || remove "$file"
+        [ -f "$(source_of "$1" "$file")" ] || [ "$file" = $list ] || remove "$file"
     done <"$prefix/$list"
 }
 
@@ -128,12 +143,12 @@ if [ $action = uninstall ]; then
     uninstall
     exit 0
 fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 if [ -z "$release" ]; then
     install_from "$(cd "$(dirname "$0")" && pwd)"
     exit 0
 fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 case $release in
 http://* | https://*)
     fetch "$release" "$work/release.tar.gz"

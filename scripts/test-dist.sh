@@ -22,6 +22,8 @@ programs="
     both 'weft run ibv_rc_pingpong -c' 'weft run ibv_rc_pingpong -c 127.0.0.1'
     both 'weft run rping -s -a 127.0.0.1 -v -C 3' 'weft run rping -c -a 127.0.0.1 -V -C 3'"
 status=0
+# What the last command has printed.
+output=$(mktemp)
 
 glibc_of() {
     inside "$1" /bin/sh -c 'ldd --version 2>&1 | sed -n "1s/.* //p"'
@@ -35,10 +37,11 @@ core_of() {
 
 # row NAME CORE ROOT COMMAND...: times the command, which is to succeed.
 row() {
-    local name=$1 core=$2 root=$3 began took_ms said
+    local name=$1 core=$2 root=$3 began took_ms said glibc
     shift 3
+    glibc=$([ "$root" = / ] && echo none || glibc_of "$root")
     began=$(date +%s%N)
-    if "$@" >"$root.out" 2>&1; then
+    if "$@" >"$output" 2>&1; then
         took_ms=$((($(date +%s%N) - began) / 1000000))
         said="$((took_ms / 1000)).$((took_ms % 1000 / 100)) s"
         if [ $took_ms -gt $((limit_s * 1000)) ]; then
@@ -46,10 +49,10 @@ row() {
             status=1
         fi
     else
-        said="failed: $(tail -1 "$root.out")"
+        said="failed: $(tail -1 "$output")"
         status=1
     fi
-    printf '| %s | %s | %s | %s |\n' "$name" "$(glibc_of "$root")" "$core" "$said"
+    printf '| %s | %s | %s | %s |\n' "$name" "$glibc" "$core" "$said"
 }
 
 # report NAME CORE [BWRAP OPTIONS] COMMANDS: times the commands in the root file system NAME.
@@ -71,7 +74,44 @@ packaged() {
             $3 /mnt/release/weft-*-$arch-linux$2$programs
             $4 weft
             find /usr | sort | diff /tmp/before - || { echo it has left files; exit 1; }"
-    rm -rf "$copy" "$copy.out"
+    rm -rf "$copy"
+}
+
+# Both ends of `weft perf` in a network of their own: each of $SERVER and $CLIENT is a command.
+# shellcheck disable=SC2016 # It is expanded inside.
+perf_pair='
+    status=1
+    $SERVER perf server -1 &
+    for try in $(seq 50); do
+        $CLIENT perf 127.0.0.1 --transport $TRANSPORT --op send --verify -n 2000 &&
+            status=0 && break
+        sleep 0.1
+    done
+    [ $status = 0 ] || kill $!
+    wait
+    exit $status'
+
+# perf_row NAME TRANSPORT SERVER CLIENT: times them, which look at the data themselves.
+perf_row() {
+    row "$1, $2" none / bwrap --dev-bind / / --unshare-net --unshare-pid --die-with-parent \
+        --setenv TRANSPORT "$2" --setenv SERVER "$3" --setenv CLIENT "$4" bash -euc "$perf_pair"
+}
+
+# The static program in a file system without any other file, and with the archive's `weft`, copied
+# alone into Debian 12.
+static_program() {
+    local alone dynamic transport
+    alone="bwrap --ro-bind $PWD/target/dist/weft-static-$arch-linux /weft --dev /dev --proc /proc
+        --tmpfs /tmp --clearenv --setenv HOME /tmp /weft"
+    dynamic="bwrap --ro-bind $roots/debian-12 / --dev /dev --proc /proc --tmpfs /tmp
+        --ro-bind $PWD/${release%.tar.gz}/bin/weft /tmp/weft --clearenv --setenv HOME /tmp
+        --setenv PATH /usr/bin:/bin /tmp/weft"
+    for transport in shuttle iwarp; do
+        perf_row "no file but the static program, weft perf" $transport "$alone" "$alone"
+        [ ! -e $roots/debian-12.made ] ||
+            perf_row "the static program with a weft alone in debian-12, weft perf" $transport \
+                "$alone" "$dynamic"
+    done
 }
 
 skip() {
@@ -81,7 +121,7 @@ skip() {
 
 page=docs/install.md
 table=$(mktemp)
-trap 'rm -f "$table"' EXIT
+trap 'rm -f "$table" "$output"' EXIT
 
 run_all() {
     echo '| system | glibc | rdma-core | from the release to verified bytes |'
@@ -114,9 +154,16 @@ run_all() {
             python3 -c 'import weft_rdma; weft_rdma.run([\"ibv_devices\"], check=True)'$programs"
         report python-slim "none (archive)" "${bare[@]}" \
             "sh /mnt/install.sh /mnt/release/${release##*/} >/dev/null$programs"
+        report python-slim "none (weft alone)" "${bare[@]}" \
+            "mkdir /tmp/alone
+            tar -xzf /mnt/release/${release##*/} -C /tmp/alone --strip-components=2 --wildcards \
+                '*/bin/weft'
+            PATH=/tmp/alone:\$PATH$programs
+            [ \"\$(ls /tmp/alone)\" = weft ]"
     else
         skip python-slim
     fi
+    static_program
 }
 
 # Not in a pipe: the status is set in there.

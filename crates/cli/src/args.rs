@@ -96,6 +96,16 @@ pub enum WeftCommand {
         #[command(subcommand)]
         command: CdiCommand,
     },
+    /// Write the libraries that this file carries into a directory
+    ///
+    /// The weft of a release carries them, and finds them by itself wherever it is copied to. They
+    /// are needed as files where something else than `weft run` loads them, as LD_PRELOAD in an
+    /// image does.
+    Unpack {
+        /// Made if it is not there
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
     /// Write the manual pages of all commands into a directory, or docs/commands.md
     #[command(hide = true)]
     Man {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::carried;
 use crate::elf::{self, BinaryKind};
 
 /// Library with the verbs devices.
@@ -13,15 +14,18 @@ pub const VERBS: &str = "libweft.so";
 pub const SOCKETS: &str = "libweft_sockets.so";
 
 /// The library `name`, as an absolute path: `given` if there is one, else the first that lies
-/// where a build or an installation puts it, seen from the directory of `weft` itself; then that of
-/// an installation in one of the usual places, for a `weft` that was copied alone.
+/// where a build or an installation puts it, seen from the directory of `weft` itself; for a `weft`
+/// that was copied alone, then the one that it carries, and that of an installation in one of the
+/// usual places.
 ///
 /// # Errors
 /// There is none, it is not a library of this machine, or what was given is another library.
 pub fn find(name: &str, given: Option<&Path>, own_dir: &Path) -> Result<PathBuf> {
     let found = match given {
         Some(path) => path.to_path_buf(),
-        None => search(name, own_dir, &prefixes(std::env::var_os("HOME").as_deref()))?,
+        None => search(name, own_dir, &prefixes(std::env::var_os("HOME").as_deref()), || {
+            carried::directory()
+        })?,
     };
     let path = found.canonicalize().with_context(|| format!("{}", found.display()))?;
     match elf::read(&path).with_context(|| format!("{}", path.display()))? {
@@ -43,16 +47,35 @@ fn prefixes(home: Option<&OsStr>) -> Vec<PathBuf> {
     own.into_iter().chain(["/usr/local", "/usr"].map(PathBuf::from)).collect()
 }
 
-fn search(name: &str, own_dir: &Path, prefixes: &[PathBuf]) -> Result<PathBuf> {
-    let beside = ["", "../lib", "../lib/weft"].map(|place| own_dir.join(place));
-    let installed = prefixes.iter().map(|prefix| prefix.join("lib/weft"));
-    let places: Vec<_> = beside.into_iter().chain(installed).map(|dir| dir.join(name)).collect();
+/// `unpack` gives the directory of what `weft` carries, if it carries libraries.
+fn search(
+    name: &str,
+    own_dir: &Path,
+    prefixes: &[PathBuf],
+    unpack: impl FnOnce() -> Result<Option<PathBuf>>,
+) -> Result<PathBuf> {
+    let beside = ["", "../lib", "../lib/weft"].map(|place| own_dir.join(place).join(name));
+    if let Some(found) = beside.iter().find(|path| path.is_file()) {
+        return Ok(found.clone());
+    }
+    if let Some(dir) = unpack()? {
+        return Ok(dir.join(name));
+    }
+    let installed = prefixes.iter().map(|prefix| prefix.join("lib/weft").join(name));
+    let places: Vec<_> = beside.into_iter().chain(installed).collect();
     let found = places.iter().find(|path| path.is_file());
     let tried = || places.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
     found.cloned().with_context(|| {
-        format!("{name} is in none of {}; give its path with --lib or WEFT_LIB", tried())
+        format!("{name} is in none of {}; give its path with --lib or WEFT_LIB{LACK}", tried())
     })
 }
+
+/// Why the static program finds none of its own.
+const LACK: &str = if weft_perf::USES_LIBRARIES {
+    ""
+} else {
+    ". The static weft carries no libraries; that of a package or archive does"
+};
 
 #[cfg(test)]
 mod tests {
@@ -86,14 +109,22 @@ mod tests {
     fn a_weft_that_was_copied_alone_finds_an_installation() {
         let dir = installation("d", ".local/lib/weft/libweft.so");
         let prefixes = prefixes(Some(dir.as_os_str()));
-        let found = search(VERBS, Path::new("/nonexistent"), &prefixes).unwrap();
+        let lonely = Path::new("/nonexistent");
+        let found = search(VERBS, lonely, &prefixes, || Ok(None)).unwrap();
+        assert_eq!(found, dir.join(".local/lib/weft/libweft.so"));
+        // What it carries is of its own version.
+        let found = search(VERBS, lonely, &prefixes, || Ok(Some("/cache".into()))).unwrap();
+        assert_eq!(found, Path::new("/cache/libweft.so"));
+        let beside = dir.join(".local/lib/weft");
+        let found = search(VERBS, &beside, &[], || bail!("not needed")).unwrap();
         assert_eq!(found, dir.join(".local/lib/weft/libweft.so"));
         fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn a_missing_library_is_explained() {
-        let error = search(VERBS, Path::new("/nonexistent"), &[]).unwrap_err().to_string();
+        let error = search(VERBS, Path::new("/nonexistent"), &[], || Ok(None));
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("../lib/weft/libweft.so") && error.contains("WEFT_LIB"), "{error}");
     }
 

@@ -11,6 +11,7 @@
 
 mod args;
 mod capture;
+mod carried;
 mod cdi;
 mod doctor;
 #[cfg(test)]
@@ -86,6 +87,7 @@ fn weft(line: Vec<OsString>) -> u8 {
         WeftCommand::Key(key) => status_of(key::key(&key.command)),
         WeftCommand::Cdi { command: CdiCommand::Generate(cdi) } => status_of(cdi::generate(&cdi)),
         WeftCommand::Sim(sim) => status_of(weft_sim::command::main(&sim)),
+        WeftCommand::Unpack { dir } => status_of(carried::write_into(&dir)),
         WeftCommand::Man { dir, markdown } => {
             status_of(write_pages(dir.as_deref(), markdown.as_deref()))
         }

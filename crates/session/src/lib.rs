@@ -20,6 +20,7 @@
 
 use std::time::Duration;
 
+mod carried;
 mod channel;
 pub mod client;
 mod codec;
@@ -31,6 +32,7 @@ mod ssh;
 mod udp;
 pub mod window;
 
+pub use carried::CarriedFiles;
 pub use channel::{ChannelReceiver, ChannelSender, ChannelTraffic, Message, MessageChannel};
 pub use codec::{parse_message, send_message};
 pub use hello::PROTOCOL;

@@ -1,6 +1,8 @@
 //! Sends `weft` to a far end that has none, into the user's cache directory: a static build for
 //! that machine if there is one here, else the program that runs, to a machine of the same kind.
 //!
+//! What the program carries behind its end stays here, since the far end needs none of it.
+//!
 //! A static build is a file `weft-static-ARCH-linux` in the directory that [`STATIC_DIR`] names,
 //! beside this program, in `../lib/weft` from there, or in `lib/weft` of the usual places.
 //!
@@ -16,6 +18,7 @@ use std::process::ChildStdin;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::carried::without_carried;
 use crate::ssh::{SshArgs, cached};
 
 /// The variable that names a directory with static builds.
@@ -34,7 +37,7 @@ pub fn own_hash() -> Result<String> {
 
 fn hash_of(program: File) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(program).context("reading weft itself")?;
+    hasher.update_reader(without_carried(program)?).context("reading weft itself")?;
     Ok(hasher.finalize().to_hex().to_string())
 }
 
@@ -98,7 +101,7 @@ pub(crate) fn send(args: &SshArgs, host: &str, hash: &str, machine: &str) -> Res
     let mut child = args.command(host, &script(hash, &sent))?.spawn().context("starting ssh")?;
     let stdin = child.stdin.take().context("ssh has no stdin")?;
     let stdout = child.stdout.take().context("ssh has no stdout")?;
-    let written = copy(&mut program, stdin);
+    let written = copy(program, stdin);
     let is_kept = BufReader::new(stdout).lines().map_while(Result::ok).any(|line| line == KEPT);
     child.wait().context("waiting for ssh")?;
     if is_kept {
@@ -127,7 +130,7 @@ fn script(hash: &str, sent: &str) -> String {
     )
 }
 
-fn copy(program: &mut File, mut stdin: ChildStdin) -> Result<()> {
-    io::copy(program, &mut stdin).context("sending weft through ssh")?;
+fn copy(program: File, mut stdin: ChildStdin) -> Result<()> {
+    io::copy(&mut without_carried(program)?, &mut stdin).context("sending weft through ssh")?;
     stdin.flush().context("sending weft through ssh")
 }

@@ -1,5 +1,6 @@
 //! The `weft` command as its users meet it. Needs the workspace's debug build beside it.
 
+mod carried;
 mod common;
 mod doctor;
 mod faults;
