@@ -5,7 +5,7 @@
 //! `loss` separates random loss from congestion, `trial` tells whether it depends on the rate, and
 //! `rivals` whether those who share the path answer it; `guard` holds what is sent to what is
 //! delivered; `start`, `probe` and `share` decide about the phases Ramp and Drain, Up and Down, and
-//! Cruise;
+//! Cruise; `wander` is what of a delay is no queue where delays vary;
 //! `answer` reacts to congestion; `outputs` computes pacing rate and window.
 //!
 //! Invariant: pacing is the control, and outside Ramp the bytes in flight are bounded by a multiple
@@ -22,6 +22,7 @@ mod rivals;
 mod share;
 mod start;
 mod trial;
+mod wander;
 
 use super::controller::{Acked, Controller, Ecn, Lost, Params, Saved, Sent, Spurious};
 use super::rate::{SECOND_NS, octets_in};
@@ -33,7 +34,7 @@ use probe::RateProbe;
 use rivals::RivalFilter;
 use share::PathStep;
 use start::Train;
-use trial::RateTrial;
+use trial::{RateTrial, TRIED_LOSS};
 
 /// Packets of the first flight: one call with segmentation offload.
 const INITIAL_PACKETS: u64 = 64;
@@ -47,6 +48,8 @@ const DOWN_ROUNDS: u32 = 3;
 const PROBE_NS: u64 = 2 * SECOND_NS;
 /// Random part of that time, so that flows do not probe in step.
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
+/// Round trips after `Refresh` in which what is delivered still reflects it.
+const REFRESHED_RTTS: u64 = 3;
 /// Time for which `Refresh` keeps the path empty, 100 ms, or a round trip if that is longer.
 const REFRESH_NS: u64 = 100_000_000;
 
@@ -120,6 +123,8 @@ pub struct Weave {
     gap: Option<Gap>,
     /// Round trip of the saved path properties that the first flight is based on.
     saved_rtt_ns: Option<u64>,
+    /// End of the last Refresh, in nanoseconds.
+    refreshed_ns: u64,
     random: u64,
 }
 
@@ -155,6 +160,7 @@ impl Weave {
             arrived_sent_ns: 0,
             gap: None,
             saved_rtt_ns: None,
+            refreshed_ns: 0,
             random: params.seed ^ 0x9e37_79b9_7f4a_7c15,
             params: params.clone(),
         }
@@ -168,9 +174,9 @@ impl Weave {
         self.model.min_rtt_ns().or(self.saved_rtt_ns).unwrap_or(UNKNOWN_RTT_NS)
     }
 
-    /// Excess of a round trip over the smallest, in nanoseconds.
+    /// Excess of a round trip over the smallest and how far that wanders, in nanoseconds.
     fn above_min_ns(&self, rtt_ns: u64) -> u64 {
-        rtt_ns.saturating_sub(self.min_rtt_ns())
+        rtt_ns.saturating_sub(self.min_rtt_ns() + self.model.wander_ns())
     }
 
     /// Least excess over the smallest of the last quarter of a round, in nanoseconds.
@@ -181,6 +187,12 @@ impl Weave {
         let from_ns = now_ns.saturating_sub(gaps_ns);
         let recent = self.recent_ns.into_iter().filter(|(at_ns, _)| *at_ns > from_ns);
         self.above_min_ns(recent.map(|(_, rtt_ns)| rtt_ns).min().unwrap_or(latest_ns))
+    }
+
+    /// Whether delays that vary are the path's own: what a policer takes makes arrivals erratic as
+    /// well, so not where so much is lost that it is tried whether the rate is why.
+    fn may_wander(&self) -> bool {
+        !self.trial.depends && self.loss.random() < TRIED_LOSS
     }
 
     /// Bandwidth-delay product in bytes, inflated by random loss.
@@ -243,6 +255,7 @@ impl Weave {
             self.competes &= self.above_min_ns(floor_ns) > self.queue_ns();
             self.model.forget_min_rtt(now_ns, floor_ns);
             self.guard.forget();
+            self.refreshed_ns = now_ns;
             self.cruise(now_ns);
         }
     }
@@ -298,8 +311,15 @@ impl Weave {
     /// Phase transitions at the end of a round without congestion.
     fn on_phase_round(&mut self, now_ns: u64, round: &Round, is_queued: bool) {
         // Queues that probes and competitors make grow within a round.
-        if matches!(self.phase, WeavePhase::Cruise { rounds: 1.., .. }) && !self.competes {
+        let is_steady =
+            matches!(self.phase, WeavePhase::Cruise { rounds: 1.., .. }) && !self.competes;
+        if is_steady {
             self.model.learn_spread(round);
+        }
+        if self.may_wander() {
+            self.model.wander_round(round, is_steady, self.params.datagram_octets);
+        } else {
+            self.model.forget_wander();
         }
         match self.phase {
             WeavePhase::Up(probe) => self.on_probe_round(now_ns, round, probe),

@@ -1,9 +1,10 @@
 //! Path model: rate, round trip, rounds, and what counts as a queue.
 
 use super::arrival::{ArrivalClock, Instant};
+use super::wander::FloorWander;
 use crate::cc::controller::{Acked, RateSample};
 use crate::cc::max_filter::MaxFilter;
-use crate::cc::rate::octets_in;
+use crate::cc::rate::{octets_in, time_for_ns};
 
 /// Length of the rate's maximum filter in probe cycles: the probe before the last still counts.
 const BW_CYCLES: u64 = 2;
@@ -21,6 +22,9 @@ const QUEUE_NS_MAX: u64 = 8_000_000;
 const QUEUE_PACKETS: u64 = 4;
 /// It is at least six times the path's own jitter.
 const QUEUE_UNRESTS: u64 = 6;
+/// Delays vary where six times the jitter, and the longest gap between arrivals, are half of a
+/// queue that counts: packets of others that are sent between make up for no gap.
+const VARIES_PART: u64 = 2;
 /// That is 8 ms at most where a round has as many samples: the least of them has little jitter.
 const SAMPLES: u32 = 8;
 /// Gain of the jitter estimate: 1/32 of itself per sample, up or down.
@@ -100,6 +104,7 @@ pub struct Model {
     round_samples: u32,
     /// By how much the mean round trip exceeds the smallest, averaged over rounds.
     spread_ns: u64,
+    wander: FloorWander,
     /// Smallest one-way delay plus an unknown constant, in nanoseconds.
     min_one_way_ns: Option<i64>,
     arrivals: ArrivalClock,
@@ -127,6 +132,7 @@ impl Model {
             samples: 0,
             round_samples: 0,
             spread_ns: 0,
+            wander: FloorWander::default(),
             min_one_way_ns: None,
             arrivals: ArrivalClock::default(),
             late_ns: 0,
@@ -303,7 +309,7 @@ impl Model {
     /// Queueing delay in nanoseconds that counts as a standing queue.
     pub fn queue_ns(&self, datagram_octets: u16) -> u64 {
         let packets = QUEUE_PACKETS * u64::from(datagram_octets);
-        let leave_ns = crate::cc::rate::time_for_ns(packets, self.bw.max());
+        let leave_ns = time_for_ns(packets, self.bw.max());
         self.usual_queue_ns().max(leave_ns).max(self.restless_ns())
     }
 
@@ -329,9 +335,43 @@ impl Model {
     }
 
     /// By how much the mean round trip exceeds the smallest of its round, in nanoseconds; 0 if it
-    /// is below what counts as a queue anyway, as queues of this size are shared.
+    /// is below what counts as a queue anyway, as queues of this size are shared, unless delays
+    /// are known to vary.
     pub fn spread_ns(&self) -> u64 {
-        if self.spread_ns > self.usual_queue_ns() { self.spread_ns } else { 0 }
+        let counts = self.wander.ns() > 0 || self.spread_ns > self.usual_queue_ns();
+        if counts { self.spread_ns } else { 0 }
+    }
+
+    /// How far the smallest round trip of a round wanders without a queue, in nanoseconds.
+    pub fn wander_ns(&self) -> u64 {
+        self.wander.ns()
+    }
+
+    /// Whether the path's delays vary, for packets of `datagram_octets`. Of a short path this is
+    /// not asked: the least queue that counts is more than chance there.
+    pub fn varies(&self, datagram_octets: u16) -> bool {
+        let usual_ns = self.usual_queue_ns();
+        let least_ns = usual_ns / VARIES_PART;
+        let leave_ns = time_for_ns(QUEUE_PACKETS * u64::from(datagram_octets), self.bw.max());
+        let leaps = QUEUE_UNRESTS * self.unrest_ns > least_ns;
+        usual_ns > QUEUE_NS_MIN && leaps && self.gap_ns() > least_ns.max(leave_ns)
+    }
+
+    /// Learns from a delay that reductions have not changed.
+    pub fn learn_wander(&mut self, floor_ns: u64) {
+        let min_ns = self.min_rtt_ns.unwrap_or(0);
+        self.wander.learn(floor_ns.saturating_sub(min_ns), min_ns);
+    }
+
+    /// Forgets that delays vary.
+    pub fn forget_wander(&mut self) {
+        self.wander = FloorWander::default();
+    }
+
+    /// Handles a round for the wander; `is_steady` if neither a probe nor others change the queue.
+    pub fn wander_round(&mut self, round: &Round, is_steady: bool, datagram_octets: u16) {
+        let (min_ns, varies) = (self.min_rtt_ns.unwrap_or(0), self.varies(datagram_octets));
+        self.wander.take_round(round.floor_rtt_ns, min_ns, is_steady, varies);
     }
 
     /// Longest gap between arrivals of late, in nanoseconds.
@@ -349,7 +389,8 @@ impl Model {
     pub fn slack_octets(&self) -> u64 {
         let late_ns = self.late_ns.max(self.arrivals.gap_ns());
         let spread_ns = (SPREADS * self.spread_ns() as f64) as u64;
-        octets_in(self.bw.max(), ACK_SLACK_NS + self.restless_ns().max(late_ns) + spread_ns)
+        let jitter_ns = self.restless_ns().max(late_ns) + spread_ns + self.wander_ns();
+        octets_in(self.bw.max(), ACK_SLACK_NS + jitter_ns)
     }
 }
 

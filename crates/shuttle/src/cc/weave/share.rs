@@ -2,12 +2,12 @@
 //! it belongs to flows that fill buffers, and weave competes with them.
 
 use super::model::Round;
-use super::{Weave, WeavePhase};
+use super::{REFRESHED_RTTS, Weave, WeavePhase};
 use crate::cc::rate::SECOND_NS;
 
 /// Reductions without effect after which weave competes.
 const COMPETE_YIELDS: u32 = 4;
-/// The same where rivals of late are known: it is theirs.
+/// The same where rivals of late are known, or that delays vary: it is theirs, or no queue.
 const KNOWN_YIELDS: u32 = 1;
 /// Rounds with a queue before a reduction: one may be another flow's probe.
 const YIELD_ROUNDS: u32 = 2;
@@ -42,6 +42,10 @@ impl Weave {
     /// Handles a round of Cruise: reduces the rate in proportion to a standing queue, as all weave
     /// flows do.
     pub(super) fn on_cruise_round(&mut self, now_ns: u64, round: &Round) {
+        let settled_ns = self.refreshed_ns + REFRESHED_RTTS * self.smoothed_rtt_ns;
+        if self.model.wander_ns() > 0 && now_ns < settled_ns {
+            return;
+        }
         // Half the threshold: in a shallow buffer other flows lose packets at the full one.
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns() / 2;
         if !is_queued {
@@ -65,7 +69,7 @@ impl Weave {
         if self.competes {
             return;
         }
-        let knows = self.rivals.is_known(now_ns);
+        let knows = self.rivals.is_known(now_ns) || self.model.wander_ns() > 0;
         let most_yields = if knows { KNOWN_YIELDS } else { COMPETE_YIELDS };
         if self.yields >= most_yields && self.queued_rounds >= YIELD_ROUNDS {
             return self.end_yields(now_ns);
@@ -79,7 +83,7 @@ impl Weave {
     }
 
     /// Ends reductions without effect. A queue kept up by others varies, or comes back; constant
-    /// round trips are those of a path that became longer, or delays at random.
+    /// round trips are those of a path that became longer, and where delays vary it was none.
     fn end_yields(&mut self, now_ns: u64) {
         if let Some(bw_bps) = self.before_yield_bps.take() {
             self.model.set_bw(bw_bps, now_ns);
@@ -92,9 +96,14 @@ impl Weave {
             let of_path = is_new && !knows && varies_ns <= above_ns / OFFSET_PART;
             of_path || varies_ns <= least_ns / STEADY_PART
         };
-        if let Some((least_ns, _)) = self.standing_ns.take().filter(is_steady) {
+        let standing_ns = self.standing_ns.take();
+        let varies = self.may_wander() && self.model.varies(self.params.datagram_octets);
+        if let Some((least_ns, _)) = standing_ns.filter(is_steady) {
             self.lengthened = Some(PathStep { at_ns: now_ns, before_ns: min_ns });
             self.model.forget_min_rtt(now_ns, least_ns);
+            (self.queued_rounds, self.yields) = (0, 0);
+        } else if let Some((_, most_ns)) = standing_ns.filter(|_| varies) {
+            self.model.learn_wander(most_ns);
             (self.queued_rounds, self.yields) = (0, 0);
         } else {
             self.compete(now_ns);

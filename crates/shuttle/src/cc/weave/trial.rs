@@ -15,7 +15,7 @@ use crate::cc::rate::{SECOND_NS, octets_in, time_for_ns};
 /// Pacing gain of a trial, without what makes up for losses.
 pub(super) const TRIAL_GAIN: f64 = 0.9;
 /// Least random loss that is tried, 1.5 %: less does no harm if it is not random.
-const TRIED_LOSS: f64 = 0.015;
+pub(super) const TRIED_LOSS: f64 = 0.015;
 /// Events expected in a trial. Of as many, three or less happen by chance once in 400 trials.
 const EVENTS: f64 = 12.0;
 /// Part of them that is enough to be at the expected rate: losses do not depend on the rate.

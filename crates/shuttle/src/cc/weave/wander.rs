@@ -1,0 +1,99 @@
+//! How far the smallest round trip of a round wanders above the smallest of all without a queue: on
+//! a path whose delays vary in order, packets wait for the slowest before them, so under load no
+//! round trip is as short as the shortest.
+//!
+//! Invariant: it is 0 until a path has shown that its delays vary, and never more than a quarter of
+//! the smallest round trip.
+
+/// Gain of the average by which consecutive rounds differ from a line.
+const ERRATIC_PART: u64 = 8;
+/// It shrinks by 1/64 in a round that stays below half of it.
+const FADE_PART: u64 = 64;
+/// It is at most a quarter of the smallest round trip: more may be the queues of others.
+const MOST_PART: u64 = 4;
+
+/// The wander of a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FloorWander {
+    /// In nanoseconds.
+    ns: u64,
+    /// Smallest round trips of the last two rounds of steady sending.
+    floors_ns: [u64; 2],
+    /// Average deviation of a round's smallest round trip from the line through the two before,
+    /// halved: a queue grows or drains steadily.
+    erratic_ns: u64,
+}
+
+impl FloorWander {
+    /// The wander in nanoseconds.
+    pub fn ns(self) -> u64 {
+        self.ns
+    }
+
+    /// Learns that a delay of `above_ns` over `min_rtt_ns` is no queue.
+    pub fn learn(&mut self, above_ns: u64, min_rtt_ns: u64) {
+        self.ns = self.ns.max(above_ns.min(min_rtt_ns / MOST_PART));
+    }
+
+    /// Handles a round whose smallest round trip is `floor_ns`. `is_steady` if neither a probe nor
+    /// others change the queue; `varies` if the path's delays do.
+    pub fn take_round(&mut self, floor_ns: u64, min_rtt_ns: u64, is_steady: bool, varies: bool) {
+        if floor_ns.saturating_sub(min_rtt_ns) < self.ns / 2 {
+            self.ns -= self.ns / FADE_PART;
+        }
+        if !is_steady {
+            self.floors_ns = [0; 2];
+            return;
+        }
+        let [first_ns, second_ns] = self.floors_ns;
+        self.floors_ns = [second_ns, floor_ns];
+        if first_ns == 0 {
+            return;
+        }
+        let leap_ns = (first_ns + floor_ns).abs_diff(2 * second_ns) / 2;
+        self.erratic_ns = ((ERRATIC_PART - 1) * self.erratic_ns + leap_ns) / ERRATIC_PART;
+        if varies {
+            self.learn(self.erratic_ns, min_rtt_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIN_NS: u64 = 64_000_000;
+
+    #[test]
+    fn a_queue_that_grows_steadily_is_no_wander_and_what_leaps_is() {
+        let mut wander = FloorWander::default();
+        for round in 0..50 {
+            wander.take_round(MIN_NS + round * 500_000, MIN_NS, true, true);
+        }
+        assert_eq!(wander.ns(), 0);
+        for round in 0..50 {
+            wander.take_round(MIN_NS + (round % 2) * 6_000_000, MIN_NS, true, true);
+        }
+        assert!((4_000_000..=6_000_000).contains(&wander.ns()), "{}", wander.ns());
+    }
+
+    #[test]
+    fn it_is_bounded_and_fades() {
+        let mut wander = FloorWander::default();
+        wander.learn(MIN_NS, MIN_NS);
+        assert_eq!(wander.ns(), MIN_NS / 4);
+        wander.take_round(MIN_NS + MIN_NS / 8, MIN_NS, false, false);
+        assert_eq!(wander.ns(), MIN_NS / 4);
+        wander.take_round(MIN_NS, MIN_NS, false, false);
+        assert_eq!(wander.ns(), MIN_NS / 4 - MIN_NS / 256);
+    }
+
+    #[test]
+    fn a_path_whose_delays_do_not_vary_has_none() {
+        let mut wander = FloorWander::default();
+        for round in 0..50 {
+            wander.take_round(MIN_NS + (round % 2) * 6_000_000, MIN_NS, true, false);
+        }
+        assert_eq!(wander.ns(), 0);
+    }
+}
