@@ -106,6 +106,12 @@ measured() {
 row() {
     local name=$1 device=$2 version=$3 latency bandwidth stream
     both "/guest/netem; ip link set eth0 gso_max_segs 65535" || true
+    # rdma-cm takes the device that has the address, whatever -d says: there is only one.
+    both "rdma link delete siw0 2>/dev/null; rdma link delete rxe0 2>/dev/null; true"
+    case $device in
+        siw0) both "/guest/siw" ;;
+        rxe0) both "rdma link add rxe0 type rxe netdev eth0" ;;
+    esac
     latency=$(measured 6 "$device" ib_send_lat "-s 64 -n 1000")
     bandwidth=$(measured 4 "$device" ib_write_bw "-s 65536 -D 5 --report_gbits")
     # One loss is to be one packet's, and not a bundle's of the kernel.
@@ -129,8 +135,7 @@ for number in 2 3; do
     }
 done
 in_machine 3 "ip address flush dev eth0; ip address add 192.0.2.3/24 dev eth0" >&2
-both "modprobe -a crc32_generic rdma_rxe sch_netem && rdma link add rxe0 type rxe netdev eth0 \
-    && ping -q -c 2 $SERVER"
+both "modprobe -a crc32_generic rdma_rxe sch_netem && ping -q -c 2 $SERVER"
 
 kernel=$(cut -d' ' -f1 "$lab/kernel")
 version=$("$weft" --version | awk '{print $2}')

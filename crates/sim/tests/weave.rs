@@ -46,6 +46,15 @@ fn flows_of_its_kind_share_and_late_ones_too() {
 }
 
 #[test]
+fn delays_that_vary_in_order_are_no_queue() {
+    for path in ["70ms 100mbit jitter=30ms", "150ms 50mbit jitter=30ms", "45ms 10mbit jitter=10ms"]
+    {
+        let outcome = outcome(&plan(path, "20s", "8s", "weave", ""));
+        assert!(outcome.total.share_of_ceiling > 0.8, "{path}: {:?}", outcome.total);
+    }
+}
+
+#[test]
 fn cubic_lives_beside_it() {
     for (queue, least) in [("0.1bdp", 0.1), ("0.25bdp", 0.3), ("1bdp", 0.4), ("4bdp", 0.4)] {
         let text = format!(

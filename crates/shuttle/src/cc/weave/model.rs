@@ -22,9 +22,6 @@ const QUEUE_NS_MAX: u64 = 8_000_000;
 const QUEUE_PACKETS: u64 = 4;
 /// It is at least six times the path's own jitter.
 const QUEUE_UNRESTS: u64 = 6;
-/// Delays vary where six times the jitter, and the longest gap between arrivals, are half of a
-/// queue that counts: packets of others that are sent between make up for no gap.
-const VARIES_PART: u64 = 2;
 /// That is 8 ms at most where a round has as many samples: the least of them has little jitter.
 const SAMPLES: u32 = 8;
 /// Gain of the jitter estimate: 1/32 of itself per sample, up or down.
@@ -351,10 +348,9 @@ impl Model {
     /// not asked: the least queue that counts is more than chance there.
     pub fn varies(&self, datagram_octets: u16) -> bool {
         let usual_ns = self.usual_queue_ns();
-        let least_ns = usual_ns / VARIES_PART;
         let leave_ns = time_for_ns(QUEUE_PACKETS * u64::from(datagram_octets), self.bw.max());
-        let leaps = QUEUE_UNRESTS * self.unrest_ns > least_ns;
-        usual_ns > QUEUE_NS_MIN && leaps && self.gap_ns() > least_ns.max(leave_ns)
+        let leaps = QUEUE_UNRESTS * self.unrest_ns > usual_ns;
+        usual_ns > QUEUE_NS_MIN && leaps && self.gap_ns() > usual_ns.max(leave_ns)
     }
 
     /// Learns from a delay that reductions have not changed.
