@@ -186,10 +186,8 @@ pub struct ToldDevice {
 }
 
 impl ToldDevice {
-    /// Of a context that is opened now: what has happened before is no news to it, and what is
-    /// planned for this moment comes after it.
-    pub fn at_opening(changes: &DeviceChanges) -> Self {
-        let at = weft_os::clock::now() - Duration::from_nanos(1);
+    /// Of a context that was opened at `at`.
+    pub(super) fn at(changes: &DeviceChanges, at: Instant) -> Self {
         Self { state: changes.state(at), at }
     }
 
@@ -257,11 +255,10 @@ impl DeviceWatch {
         rows: Box<dyn Fn() -> usize + Send + Sync>,
         events: &Arc<AsyncQueue>,
     ) -> Result<Option<Arc<Self>>, Misuse> {
-        let changes = faults.changes(id);
+        let (changes, told) = faults.open(faults.name(id));
         if changes.0.is_empty() {
             return Ok(None);
         }
-        let told = ToldDevice::at_opening(&changes);
         if told.state.resetting {
             return Err(Misuse::System(libc::ENODEV));
         }

@@ -223,6 +223,17 @@ impl Faults {
         DeviceChanges(self.planned().filter_map(change).collect())
     }
 
+    /// What is planned for the device of this name, which is opened now, and what its context was
+    /// told: what has happened before is no news to it, and what is planned for this moment comes
+    /// after it.
+    pub fn open(&self, device: &str) -> (DeviceChanges, ToldDevice) {
+        // Before the plan begins with the first that is opened.
+        let before = clock::now() - Duration::from_nanos(1);
+        let changes = self.changes_of(device);
+        let told = ToldDevice::at(&changes, before);
+        (changes, told)
+    }
+
     /// What a device is like now.
     pub(crate) fn state(&self, id: DeviceId) -> DeviceState {
         self.state_of(self.name(id))

@@ -5,7 +5,6 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use weft_fault::Verb;
-use weft_host::ToldDevice;
 use weft_verbs_abi::*;
 
 use super::context::{
@@ -33,8 +32,7 @@ pub unsafe fn open_device(
     if let Some(code) = faults.errno_of(Verb::OpenDevice, &name) {
         return errno::null(code);
     }
-    let changes = faults.changes_of(&name);
-    let told = ToldDevice::at_opening(&changes);
+    let (changes, told) = faults.open(&name);
     if told.state().resetting {
         return errno::null(libc::ENODEV);
     }
