@@ -111,6 +111,13 @@ fn ctrl_frames(frames: &[u8]) -> String {
 
 fn frame_of(frame: &Frame<'_>) -> String {
     let typed = |kind: &str, rest: String| format!("{{\"frame_type\":\"{kind}\"{rest}}}");
+    // A frame that QUIC does not have is an unknown one to readers of qlog, with a name for ours.
+    let own = |name: &str, rest: String| {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        let number = bytes.first().copied().unwrap_or_default();
+        typed("unknown", format!(",\"raw_frame_type\":{number},\"name\":\"{name}\"{rest}"))
+    };
     match frame {
         Frame::Ping => typed("ping", String::new()),
         Frame::Ack(ack) => {
@@ -120,24 +127,24 @@ fn frame_of(frame: &Frame<'_>) -> String {
             typed("ack", format!(",\"ack_delay\":{delay_ms},\"acked_ranges\":[{runs}]"))
         }
         Frame::Stream { stream, frontier } => {
-            typed("x-frontier", format!(",\"stream_id\":{},\"frontier\":{frontier}", stream.0))
+            own("frontier", format!(",\"stream_id\":{},\"frontier\":{frontier}", stream.0))
         }
-        Frame::Credit { stream, limit, wait_us } => typed(
-            "x-credit",
+        Frame::Credit { stream, limit, wait_us } => own(
+            "credit",
             format!(",\"stream_id\":{},\"limit\":{limit},\"wait_us\":{wait_us}", stream.0),
         ),
-        Frame::Query { stream } => typed("x-query", format!(",\"stream_id\":{}", stream.0)),
+        Frame::Query { stream } => own("query", format!(",\"stream_id\":{}", stream.0)),
         Frame::Floor { path, pn } => {
-            typed("x-floor", format!(",\"path\":{},\"packet_number\":{pn}", path.0))
+            own("floor", format!(",\"path\":{},\"packet_number\":{pn}", path.0))
         }
         Frame::Challenge { .. } => typed("path_challenge", String::new()),
         Frame::Response { .. } => typed("path_response", String::new()),
         Frame::Close { reason } => typed("connection_close", format!(",\"error_code\":{reason}")),
-        Frame::Closed => typed("x-closed", String::new()),
-        Frame::Rate { rate_bps, .. } => typed("x-rate", format!(",\"rate_bps\":{rate_bps}")),
-        Frame::Skip { dsn, .. } => typed("x-skip", format!(",\"offset\":{dsn}")),
+        Frame::Closed => own("closed", String::new()),
+        Frame::Rate { rate_bps, .. } => own("rate", format!(",\"rate_bps\":{rate_bps}")),
+        Frame::Skip { dsn, .. } => own("skip", format!(",\"offset\":{dsn}")),
         Frame::Interval { interval_us, .. } => {
-            typed("x-interval", format!(",\"interval_us\":{interval_us}"))
+            own("interval", format!(",\"interval_us\":{interval_us}"))
         }
     }
 }

@@ -7,6 +7,9 @@ use weft_testkit::{Lab, Program, free_port, weft};
 
 /// Rows that are run at a time: most of them wait.
 const AT_ONCE: usize = 4;
+/// Runs of a row that was wrong, alone: rates and stalls are a clock's, and other rows and tests may
+/// have slowed it down.
+const AGAIN: usize = 3;
 
 /// A row of the page.
 struct Row {
@@ -74,7 +77,11 @@ fn every_scenario_has_the_verdict_that_the_page_says() {
             let runs: Vec<_> = some.iter().map(|row| scope.spawn(|| fault_of(row))).collect();
             runs.into_iter().map(|run| run.join().expect("a verdict")).collect::<Vec<_>>()
         });
-        wrong.extend(found.into_iter().flatten());
+        let wrong_rows = some.iter().zip(found).filter(|(_, fault)| fault.is_some());
+        for (row, fault) in wrong_rows {
+            let right_once = (0..AGAIN).any(|_| fault_of(row).is_none());
+            wrong.extend(fault.filter(|_| !right_once));
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }

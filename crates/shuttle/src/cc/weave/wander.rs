@@ -38,6 +38,10 @@ impl FloorWander {
     /// Handles a round whose smallest round trip is `floor_ns`. `is_steady` if neither a probe nor
     /// others change the queue; `varies` if the path's delays do.
     pub fn take_round(&mut self, floor_ns: u64, min_rtt_ns: u64, is_steady: bool, varies: bool) {
+        // No round trip was measured in it.
+        if floor_ns == u64::MAX {
+            return;
+        }
         if floor_ns.saturating_sub(min_rtt_ns) < self.ns / 2 {
             self.ns -= self.ns / FADE_PART;
         }
@@ -75,6 +79,16 @@ mod tests {
             wander.take_round(MIN_NS + (round % 2) * 6_000_000, MIN_NS, true, true);
         }
         assert!((4_000_000..=6_000_000).contains(&wander.ns()), "{}", wander.ns());
+    }
+
+    #[test]
+    fn rounds_without_a_round_trip_are_left_out() {
+        let mut wander = FloorWander::default();
+        for round in 0..50 {
+            let floor_ns = if round % 3 == 0 { u64::MAX } else { MIN_NS };
+            wander.take_round(floor_ns, MIN_NS, true, true);
+        }
+        assert_eq!(wander.ns(), 0);
     }
 
     #[test]
