@@ -15,8 +15,9 @@ use crate::driver::transport::Core;
 /// How often another address is looked for while there is none.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Silence of the peer after which it is looked, once, whether the address is still there: who only
-/// receives has no send that fails.
-const QUIET: Duration = Duration::from_secs(1);
+/// receives has no send that fails, and its peer may give up after half a second (a timeout of 14
+/// and 7 retries).
+const QUIET: Duration = Duration::from_millis(200);
 
 /// What is known of the address that a connection sends from.
 #[derive(Default)]
