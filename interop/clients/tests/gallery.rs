@@ -7,8 +7,8 @@ use weft_testkit::{Lab, Program, free_port, weft};
 
 /// Rows that are run at a time: most of them wait.
 const AT_ONCE: usize = 4;
-/// Runs of a row that was wrong, alone: rates and stalls are a clock's, and other rows and tests may
-/// have slowed it down.
+/// Runs of a row that was wrong, alone: rates and stalls are a clock's, which others may have
+/// slowed down.
 const AGAIN: usize = 3;
 
 /// A row of the page.
