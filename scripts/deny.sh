@@ -33,4 +33,8 @@ check() {
 check Cargo.toml
 # The workspaces beside it, where somebody has built them.
 if [ -d fuzz/target ]; then check fuzz/Cargo.toml; fi
-if [ -d "${CARGO_TARGET_DIR:-target}/quic" ]; then check interop/quic/Cargo.toml; fi
+if [ -d "${CARGO_TARGET_DIR:-target}/quic" ]; then
+    # A peer that is measured may have what Weft does not: quinn needs tokio.
+    for at in "${!checks[@]}"; do [ "${checks[at]}" != bans ] || unset "checks[at]"; done
+    [ ${#checks[@]} = 0 ] || check interop/quic/Cargo.toml
+fi
