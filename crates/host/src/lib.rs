@@ -67,6 +67,7 @@ mod wakes;
 mod xrcd;
 
 pub use weft_capture::json_text;
+pub use weft_net::report::level_label;
 
 pub use config::{CmTransport, ProgressMode, Settings, VARIABLES};
 pub use context::Context;

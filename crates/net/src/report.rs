@@ -25,6 +25,17 @@ const STRANGERS_PAUSE: Duration = Duration::from_secs(2);
 /// Strangers that are remembered; beyond that all are forgotten, and may be told of again.
 const STRANGERS_MAX: usize = 1024;
 
+/// How lines of this level begin on stderr, after `weft: `.
+pub fn level_label(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warn => "warning",
+        Level::Info => "info",
+        Level::Debug => "debug",
+        Level::Trace => "trace",
+    }
+}
+
 /// Tells what the application asked for and cannot have.
 pub fn error(line: String) {
     once(Level::Error, line);

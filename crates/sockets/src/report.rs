@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Arguments;
 use std::net::SocketAddr;
 
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use log::{LevelFilter, Log, Metadata, Record};
+use weft_net::report::level_label;
 use weft_sync::Mutex;
 
 /// Different lines about refused connections, in the life of a process.
@@ -42,13 +43,7 @@ impl Log for StderrLog {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let label = match record.level() {
-            Level::Error => "error",
-            Level::Warn => "warning",
-            Level::Info => "info",
-            Level::Debug => "debug",
-            Level::Trace => "trace",
-        };
+        let label = level_label(record.level());
         line(format_args!("weft: {label}: {}", record.args()));
     }
 

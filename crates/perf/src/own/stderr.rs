@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use log::{LevelFilter, Log, Metadata, Record};
+use weft_host::level_label;
 
 struct PerfLog;
 
@@ -12,13 +13,7 @@ impl Log for PerfLog {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let label = match record.level() {
-            Level::Error => "error",
-            Level::Warn => "warning",
-            Level::Info => "info",
-            Level::Debug => "debug",
-            Level::Trace => "trace",
-        };
+        let label = level_label(record.level());
         let line = format!("weft: {label}: {}\n", record.args());
         // Without a stderr there is nobody to tell.
         let _ = std::io::stderr().write_all(line.as_bytes());
