@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use weft_fault::Verb;
 use weft_verbs_abi::*;
 
-use super::context::with_real_events;
+use super::context::{PassContext, with_real_events};
 use super::{context, mr, query};
 use crate::errno;
 
@@ -210,24 +210,40 @@ pub unsafe extern "C" fn post_srq_recv(
     let context = context::find(unsafe { (*srq).context });
     let real = context.as_ref().and_then(|one| Some((one, one.real.ops.post_srq_recv?)));
     let Some((context, real)) = real else { return errno::code(libc::ENODEV) };
+    // SAFETY: the caller's list and place for a request.
+    if let Some(code) = unsafe { refuse_receives(context, wr, bad) } {
+        return code;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real(srq, wr, bad) }
+}
+
+/// What a posting of receives fails with, if it is to fail; otherwise they are counted.
+///
+/// # Safety
+/// A list as for `ibv_post_recv`, or NULL; `bad` is writable.
+pub unsafe fn refuse_receives(
+    context: &PassContext,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> Option<c_int> {
     if context.needs.calls
         && let Some(code) = context.faults.errno_of(Verb::PostRecv, &context.name)
     {
         // SAFETY: writable by contract.
         unsafe { bad.write(wr) };
-        return errno::code(code);
+        return Some(errno::code(code));
     }
     // SAFETY: the caller's list.
     mr::note_posts(unsafe { receives(wr) });
-    // SAFETY: the caller's arguments.
-    unsafe { real(srq, wr, bad) }
+    None
 }
 
 /// Requests from `wr` on.
 ///
 /// # Safety
 /// A list as for `ibv_post_recv`, or NULL.
-pub unsafe fn receives(mut wr: *mut ibv_recv_wr) -> usize {
+unsafe fn receives(mut wr: *mut ibv_recv_wr) -> usize {
     let mut count = 0;
     while !wr.is_null() {
         count += 1;

@@ -12,7 +12,7 @@ use weft_verbs::{AsyncKind, WcOpcode};
 use weft_verbs_abi::*;
 
 use super::builder::PassBuilder;
-use super::calls::{receives, refused};
+use super::calls::{refuse_receives, refused};
 use super::context::{EndsWithContext, PassContext, next_number, with_real_events};
 use super::cq::PassCq;
 use super::table::ObjectTable;
@@ -455,15 +455,10 @@ pub unsafe extern "C" fn post_recv(
     let context = context::find(unsafe { (*qp).context });
     let real = context.as_ref().and_then(|context| Some((context, context.real.ops.post_recv?)));
     let Some((context, real)) = real else { return errno::code(libc::ENODEV) };
-    if context.needs.calls
-        && let Some(code) = context.faults.errno_of(Verb::PostRecv, &context.name)
-    {
-        // SAFETY: writable by contract.
-        unsafe { bad.write(wr) };
-        return errno::code(code);
+    // SAFETY: the caller's list and place for a request.
+    if let Some(code) = unsafe { refuse_receives(context, wr, bad) } {
+        return code;
     }
-    // SAFETY: the caller's list.
-    mr::note_posts(unsafe { receives(wr) });
     // SAFETY: the caller's arguments.
     unsafe { real(qp, wr, bad) }
 }
