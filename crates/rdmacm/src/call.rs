@@ -271,13 +271,14 @@ impl CmId {
                 inner.machine.handle_failed(failure(end));
             }
         }
-        // The queue pair is free for another connection.
+        // The queue pair has failed and is free for another connection once the application hears:
+        // it may destroy it then.
         let left = inner.qp.upgrade().filter(|_| !matches!(inner.stage, IdStage::Linked));
-        self.publish(&mut inner);
         drop(inner);
         if let Some(qp) = left {
             qp.abandon();
         }
+        self.publish(&mut self.lock());
     }
 
     fn link_granted<'a>(&'a self, mut inner: LockedId<'a>, established: &Established) {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use support::{BYTES, Count, Parts, parts, recv, send, sge};
 use weft_verbs::mr::{Accessor, Bind, Invalidate};
@@ -328,6 +328,30 @@ fn a_queue_pair_that_is_destroyed_leaves_nothing() {
     assert!(!parts.cq.users().any());
     assert_eq!(used(qp.accessor()), Err(RegionFault::InvalidStag));
     assert_eq!(parts.done(), []);
+}
+
+/// The thread of a connection fails the queue pair while the application destroys it.
+#[test]
+fn destroyed_while_it_fails_it_flushes_nothing_afterwards() {
+    for _ in 0..1000 {
+        let parts = parts();
+        let mut init = parts.init(QpType::Rc, QpState::Rts);
+        init.cap.max_recv_wr = 64;
+        let qp = Arc::new(parts.make(init).unwrap());
+        (0..64).for_each(|id| qp.post_recv(&recv(id)).unwrap());
+        let (start, failing) = (Arc::new(Barrier::new(2)), Arc::clone(&qp));
+        let other = Arc::clone(&start);
+        let thread = std::thread::spawn(move || {
+            other.wait();
+            failing.fail(None);
+        });
+        start.wait();
+        qp.fail(None);
+        assert_eq!(qp.retire(), 0);
+        let before = parts.done();
+        thread.join().unwrap();
+        assert_eq!((before, parts.done()), (vec![], vec![]));
+    }
 }
 
 #[test]

@@ -501,7 +501,7 @@ impl Qp {
         self.draining.store(false, Ordering::Release);
         self.sq().flush(self.num, &self.send_cq);
         let mut rq = self.rq();
-        for wqe in taken {
+        for wqe in taken.into_iter().take_while(|_| !self.is_muted()) {
             self.flush_recv(&wqe);
         }
         self.flush_recvs(&mut rq);
@@ -545,6 +545,10 @@ impl Qp {
         self.uses.lock().take();
         self.regions.forget_qp(self.num);
         self.mute();
+        // A thread in `fail` is waited for, and one that comes later finds nothing to flush:
+        // completions of a destroyed queue pair name memory that the application has freed.
+        self.sq().reset();
+        self.rq().clear();
         self.unmute_queues();
         self.events.forget(self.cookie)
     }
