@@ -70,6 +70,17 @@ impl AsyncQueue {
         self.wake.wake();
     }
 
+    /// Queues an event if `wanted` says so. It is asked while [`AsyncQueue::forget`] waits: an object
+    /// that is unwanted from before `forget` on has no event after it.
+    pub fn push_if(&self, kind: AsyncKind, cookie: u64, wanted: impl FnOnce() -> bool) {
+        let mut events = self.events.lock();
+        if wanted() {
+            events.push_back(AsyncEvent { kind, cookie });
+            drop(events);
+            self.wake.wake();
+        }
+    }
+
     /// Takes the oldest event.
     pub fn pop(&self) -> Option<AsyncEvent> {
         self.events.lock().pop_front()
@@ -81,5 +92,24 @@ impl AsyncQueue {
         let before = events.len();
         events.retain(|e| e.cookie != cookie);
         before - events.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn whether_an_event_is_wanted_is_asked_while_nothing_is_forgotten() {
+        let queue = AsyncQueue::new(Box::new(Nobody));
+        for wanted in [false, true] {
+            queue.push_if(AsyncKind::QpFatal, 7, || queue.events.try_lock().is_none() && wanted);
+            assert_eq!(queue.pop().is_some(), wanted);
+        }
     }
 }

@@ -460,9 +460,7 @@ impl Qp {
 
     /// Raises an asynchronous event of this queue pair, unless muted.
     pub fn raise(&self, kind: AsyncKind) {
-        if !self.is_muted() {
-            self.events.push(kind, self.cookie);
-        }
+        self.events.push_if(kind, self.cookie, || !self.is_muted());
     }
 
     /// Takes its completions back; until [`Qp::reset`] or [`Qp::retire`], which is to follow, it
