@@ -17,7 +17,12 @@ pub fn datagrams(data: &[u8]) {
     let cipher = if first & 1 == 1 { protection::AES128GCM } else { protection::CRC32C };
     let credentials = Credentials::PreShared([5; 32]);
     let config = ShuttleConfig { protection: cipher, credentials, ..ShuttleConfig::default() };
-    let listen = Listen { config: config.clone(), retry_above: 2, half_open_max: WAITING_MAX };
+    let listen = Listen {
+        retry_above: 2,
+        half_open_max: WAITING_MAX,
+        clock: Some(|| 1_795_640_000_000),
+        ..Listen::new(config.clone())
+    };
     let mut endpoint = Endpoint::new([*first; 32]);
     endpoint.listen(Some(listen));
     let mut granted = Vec::new();

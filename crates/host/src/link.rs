@@ -4,7 +4,7 @@
 use std::net::UdpSocket;
 
 use weft_net::udp;
-use weft_os::random;
+use weft_os::{clock, random};
 use weft_rnic::shuttle::{Identity, MIN_DATAGRAM, Route, ShuttleConfig, cc};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::hello::{placement, protection};
@@ -33,6 +33,7 @@ pub fn config(host: &Host, route: &Route) -> ShuttleConfig {
         idle_ns: IDLE_NS,
         datagram_octets,
         datagram_octets_goal: goal.max(datagram_octets),
+        unix_ms: Some(clock::time_of_day_ms()),
         saved: host.known_paths().and_then(|paths| paths.find(route.remote.ip().to_canonical())),
         controller: cc::weave,
         controller_params: cc::Params {

@@ -32,6 +32,11 @@ pub fn time_of_day_ns() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// Milliseconds of the time of day since 1970; zero before that.
+pub fn time_of_day_ms() -> u64 {
+    time_of_day_ns() / 1_000_000
+}
+
 /// Nanoseconds since the machine started: the clock of the devices.
 pub fn ticks_ns() -> u64 {
     sys::monotonic_ns()

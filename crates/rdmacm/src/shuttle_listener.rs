@@ -10,7 +10,8 @@
 //!
 //! Invariant: a Request is announced and answered at most once each, however often it comes, and
 //! not before its sender may be spoken to, has the key if there is one, and has shown that it
-//! receives at the address that it has (S-23).
+//! receives at the address that it has, or under the key that it has just made the Request (S-23,
+//! S-24).
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -106,7 +107,8 @@ impl ShuttleListener {
         let listen = Listen::new(managed::config(host, &Route { local: at, remote: at }));
         let at_once = at_once && !host.secrecy().has_key();
         let retry_above = if at_once { listen.retry_above } else { 0 };
-        endpoint.listen(Some(Listen { retry_above, ..listen }));
+        let clock: fn() -> u64 = clock::time_of_day_ms;
+        endpoint.listen(Some(Listen { retry_above, clock: Some(clock), ..listen }));
         let listener = Arc::new_cyclic(|me| Self {
             host: Arc::clone(host),
             me: me.clone(),

@@ -74,6 +74,9 @@ pub struct ShuttleConfig {
     /// Address-validation cookie from the peer's answer to a Probe with this end's [`Identity`]
     /// (S-9); it saves a Retry. May be empty.
     pub cookie: Vec<u8>,
+    /// Time of day in milliseconds since 1970, by which a responder with the same pre-shared key
+    /// may grant the Request without a Retry (S-24); `None` if unknown.
+    pub unix_ms: Option<u64>,
     /// Constructor of each path's rate controller.
     pub controller: cc::Make,
     /// Parameters of the controller.
@@ -104,6 +107,7 @@ impl Default for ShuttleConfig {
             receive_rate_bps: u64::MAX,
             saved: None,
             cookie: Vec::new(),
+            unix_ms: None,
             controller: cc::fixed,
             controller_params: cc::Params {
                 initial_rate_bps: Some(100_000_000),

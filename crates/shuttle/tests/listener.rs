@@ -20,7 +20,11 @@ fn world(config: &ShuttleConfig, link: &Link) -> World {
 
 fn listen(world: &mut World, retry_above: usize, half_open_max: usize) {
     let config = world.sites[1].config.clone();
-    world.sites[1].endpoint.listen(Some(Listen { config, retry_above, half_open_max }));
+    world.sites[1].endpoint.listen(Some(Listen {
+        retry_above,
+        half_open_max,
+        ..Listen::new(config)
+    }));
 }
 
 /// A Request from nowhere; the nonce makes it one of its own.

@@ -1,7 +1,7 @@
 //! Who is told to the owner of an endpoint: nobody who has not shown that it receives, and nobody
 //! by what was recorded.
 //!
-//! Rules of `docs/shuttle.md`: S-9, S-13, S-15, S-17 to S-19, S-23.
+//! Rules of `docs/shuttle.md`: S-9, S-13, S-15, S-17 to S-19, S-23, S-24.
 
 mod support;
 
@@ -191,4 +191,66 @@ fn who_speaks_another_version_is_told_so_in_its_own() {
     );
     let probe = Hello::probe(ConnectionId(0x7700), 9).encode_as(1);
     assert!(matches!(endpoint.handle_datagram(0, from(5000), &probe), Arrival::Answer(_)));
+}
+
+/// The time of day of a listener that judges Requests by their stamps, in milliseconds.
+const NOON_MS: u64 = 1_795_640_000_000;
+
+/// A listener that has its clock, and began at that time.
+fn timed(config: &ShuttleConfig) -> Endpoint<()> {
+    let mut endpoint = Endpoint::new([4; 32]);
+    let clock: fn() -> u64 = || NOON_MS;
+    let listen = Listen { retry_above: 0, clock: Some(clock), ..Listen::new(config.clone()) };
+    endpoint.listen(Some(listen));
+    endpoint
+}
+
+/// A Request that was made `late_ms` after the listener began.
+fn stamped(config: &ShuttleConfig, nonce: u64, late_ms: i64) -> Vec<u8> {
+    let unix_ms = Some(NOON_MS.saturating_add_signed(late_ms));
+    Asking::new(&ShuttleConfig { unix_ms, ..config.clone() }, nonce, &[]).request()
+}
+
+#[test]
+fn who_has_just_asked_under_the_key_needs_no_cookie_once() {
+    let mut endpoint = timed(&keyed());
+    let request = stamped(&keyed(), 9, 0);
+    assert!(is_told(&endpoint.handle_datagram(0, from(5000), &request)));
+    assert_eq!(endpoint.handle_datagram(0, from(5000), &request), Arrival::Nothing, "repeated");
+    assert!(!cookie(&mut endpoint, 5001, &request).is_empty(), "recorded");
+    assert_eq!((endpoint.stats().requests, endpoint.stats().retries), (1, 1));
+    assert!(is_told(&endpoint.handle_datagram(0, from(5001), &stamped(&keyed(), 10, 1000))));
+}
+
+#[test]
+fn a_stamp_of_another_time_or_address_or_key_is_worth_nothing() {
+    let config = keyed();
+    let mut endpoint = timed(&config);
+    let stranger = ShuttleConfig { credentials: Credentials::PreShared([6; 32]), ..config.clone() };
+    for request in [
+        stamped(&config, 1, -1),
+        stamped(&config, 2, 1001),
+        stamped(&stranger, 3, 0),
+        Asking::new(&config, 4, &[]).request(),
+    ] {
+        assert!(!cookie(&mut endpoint, 5000, &request).is_empty());
+    }
+    let other = Route { local: ([10, 0, 0, 99], 7).into(), ..from(5000) };
+    let request = stamped(&config, 5, 0);
+    assert!(!is_told(&endpoint.handle_datagram(0, other, &request)));
+    assert!(is_told(&endpoint.handle_datagram(0, from(5000), &request)), "where it was sent to");
+    let anybody = ShuttleConfig { credentials: Credentials::Anonymous, ..config };
+    let mut endpoint = timed(&anybody);
+    assert!(!is_told(&endpoint.handle_datagram(0, from(5000), &stamped(&anybody, 6, 0))));
+    assert_eq!(endpoint.stats().requests, 0);
+}
+
+#[test]
+fn among_many_everybody_needs_a_cookie() {
+    let mut endpoint = timed(&keyed());
+    for nonce in 0..64 {
+        let arrival = endpoint.handle_datagram(0, from(5000), &stamped(&keyed(), nonce + 1, 0));
+        assert!(is_told(&arrival), "{nonce}");
+    }
+    assert!(!cookie(&mut endpoint, 5000, &stamped(&keyed(), 65, 0)).is_empty());
 }

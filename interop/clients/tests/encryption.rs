@@ -149,6 +149,46 @@ fn seen_on_the_way(lab: &Lab, name: &str, key: Option<&str>) -> bool {
     captured.windows(100).any(|bytes| bytes.iter().all(|byte| *byte == 0x7b))
 }
 
+/// Kinds of handshake packets of Shuttle (docs/shuttle.md).
+const REPLY: u8 = 2;
+const RETRY: u8 = 4;
+
+#[test]
+fn under_a_key_the_first_request_is_granted_without_a_retry() {
+    let Some(lab) = Lab::of_root(&["rping"]) else { return };
+    let (weft, file) = (weft().display(), lab.path("near.pcapng"));
+    let run = format!("{weft} run rping -C 1 -a 10.77.0.2 -p 7174");
+    let path = lab.program(&weft.to_string()).on_its_own().env("WEFT_LIB", library());
+    let path = path.env("WEFT_KEY", KEY).args("wan 5ms 100mbit --pcap-near").arg(&file);
+    let path = path.arg("--server").arg(format!("{run} -s"));
+    path.args(&format!("-- {run} -c")).run().success();
+    let kinds = handshake_kinds(&std::fs::read(&file).expect("a capture was asked for"));
+    assert!(kinds.contains(&REPLY) && !kinds.contains(&RETRY), "{kinds:?}");
+}
+
+/// The kinds of the packets of Shuttle's handshake over IPv4 in a capture in pcapng.
+fn handshake_kinds(captured: &[u8]) -> Vec<u8> {
+    const ENHANCED_PACKET: u32 = 6;
+    const VERSION: u8 = 3;
+    let mut kinds = Vec::new();
+    let mut rest = captured;
+    while let Some((head, _)) = rest.split_first_chunk::<28>() {
+        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
+        let (block, octets) = rest.split_at(rest.len().min(word(4).max(28) as usize));
+        rest = octets;
+        if word(0) != ENHANCED_PACKET {
+            continue;
+        }
+        let packet = &block[28..];
+        // From a TUN device packets come without the header of Ethernet.
+        let ip = if packet[0] >> 4 == 4 { packet } else { packet.get(14..).unwrap_or_default() };
+        if let Some([kind, VERSION]) = ip.get(28..30) {
+            kinds.push(kind >> 5);
+        }
+    }
+    kinds
+}
+
 #[test]
 fn a_key_that_cannot_be_used_is_refused_before_the_program_runs() {
     let Some(lab) = Lab::with(&["true", "chmod"]) else { return };

@@ -2,8 +2,10 @@
 //! (`docs/shuttle.md`, "Handshake", S-10 to S-19). A responder under load adds one for address
 //! validation (Retry).
 
+use core::net::SocketAddr;
+
 use weft_wire::shuttle::hello::{
-    Hello, HelloKind, HelloLimits, MAX_PRIVATE_DATA, Modules, REQUEST_MIN, reason,
+    Hello, HelloKind, HelloLimits, HelloStamp, MAX_PRIVATE_DATA, Modules, REQUEST_MIN, reason,
 };
 use weft_wire::shuttle::{ConnectionId, ShuttleError, VERSION};
 
@@ -28,6 +30,7 @@ pub struct PeerRequest {
     modules: Modules,
     limits: HelloLimits,
     private_data: Vec<u8>,
+    stamp: Option<HelloStamp>,
     agreement: Option<Box<Agreement>>,
 }
 
@@ -113,6 +116,7 @@ impl PeerRequest {
             modules: hello.modules,
             limits,
             private_data: hello.private_data.to_vec(),
+            stamp: hello.stamp.filter(|_| agreement.is_some()),
             agreement,
         })
     }
@@ -121,6 +125,11 @@ impl PeerRequest {
     /// only.
     pub fn identity(&self) -> (ConnectionId, u64) {
         (self.from, self.nonce)
+    }
+
+    /// When and where to it was sent, if a key agreement message says so.
+    pub(crate) fn stamp(&self) -> Option<HelloStamp> {
+        self.stamp
     }
 
     /// Public key of the initiator, if the credentials have one; the owner decides whether to trust
@@ -227,7 +236,10 @@ impl ShuttleConnection {
             private_data,
             ..Hello::new(HelloKind::Request)
         };
-        let hello = Hello { cookie: &config.cookie, ..hello };
+        let to = SocketAddr::new(route.remote.ip().to_canonical(), route.remote.port());
+        let stamp = config.unix_ms.map(|unix_ms| HelloStamp { unix_ms, to });
+        let stamp = stamp.filter(|_| config.protection & CIPHERS != 0);
+        let hello = Hello { cookie: &config.cookie, stamp, ..hello };
         let (request, agreement) =
             request_of(&config, identity.entropy, &hello).ok_or(ShuttleMisuse::Credentials)?;
         let state = ConnectionState::Requesting {

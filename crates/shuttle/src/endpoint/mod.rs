@@ -13,6 +13,7 @@
 //! connection is forgettable. No timer is needed: time is looked at when something happens.
 
 mod cookie;
+mod fresh;
 mod gate;
 mod ids;
 mod records;
@@ -23,6 +24,7 @@ use weft_wire::shuttle::hello::{Hello, HelloKind, REQUEST_MIN};
 use weft_wire::shuttle::{ConnectionId, Packet};
 
 use self::cookie::Cookies;
+use self::fresh::FreshRequests;
 pub use self::gate::{Gate, Passage};
 use self::ids::Ids;
 use self::records::{RecordStage, Records};
@@ -30,8 +32,11 @@ use crate::config::{Identity, ShuttleConfig};
 use crate::connection::{PeerRequest, ShuttleConnection};
 use crate::csprng::Csprng;
 use crate::error::{Refusal, ShuttleMisuse};
+use crate::noise::Credentials;
 use crate::path::Route;
 
+/// Half-open Requests that are few (S-19).
+const FEW: usize = 64;
 /// Failed key agreements count towards the load that requires cookies for this long, 1 s.
 const STRANGERS_NS: u64 = 1_000_000_000;
 
@@ -46,12 +51,15 @@ pub struct Listen {
     pub retry_above: usize,
     /// Half-open Requests above which newcomers get no answer.
     pub half_open_max: usize,
+    /// Clock that gives milliseconds since 1970. With it, and a pre-shared key, a Request that is
+    /// new by its stamp needs no cookie while few others wait (S-24).
+    pub clock: Option<fn() -> u64>,
 }
 
 impl Listen {
     /// Default limits for a busy server: at most 2 MB of records.
     pub fn new(config: ShuttleConfig) -> Self {
-        Self { config, retry_above: 64, half_open_max: 1024 }
+        Self { config, retry_above: FEW, half_open_max: 1024, clock: None }
     }
 }
 
@@ -110,6 +118,7 @@ pub struct Endpoint<K> {
     ids: Ids<K>,
     records: Records,
     cookies: Cookies,
+    fresh: Option<FreshRequests>,
     csprng: Csprng,
     /// SipHash key of Request identities.
     naming: [u64; 2],
@@ -128,6 +137,7 @@ impl<K> Endpoint<K> {
             ids: Ids::new(),
             records: Records::new(),
             cookies: Cookies::new(&mut csprng),
+            fresh: None,
             naming: cookie::secret(&mut csprng),
             csprng,
             strangers: 0,
@@ -138,6 +148,11 @@ impl<K> Endpoint<K> {
 
     /// Starts accepting Requests, or with `None` stops; pending ones may still be answered.
     pub fn listen(&mut self, listen: Option<Listen>) {
+        let clock = listen.as_ref().and_then(|listen| {
+            let shared = matches!(listen.config.credentials, Credentials::PreShared(_));
+            listen.clock.filter(|_| shared)
+        });
+        self.fresh = clock.map(FreshRequests::new);
         self.listen = listen;
     }
 
@@ -259,6 +274,13 @@ impl<K> Endpoint<K> {
         if crowd + strangers >= listen.retry_above
             && !self.cookies.is_right(now_ns, &asker, hello.cookie, &mut self.csprng)
         {
+            if crowd + strangers < FEW
+                && let Some(request) = self.fresh_request(now_ns, &route, datagram, &hello)
+            {
+                self.stats.requests += 1;
+                self.records.ask(now_ns, name, request, route);
+                return Arrival::Request(Ticket(name));
+            }
             self.stats.retries += 1;
             let cookie = self.cookies.make(now_ns, &asker, &mut self.csprng);
             return Arrival::Answer(retry(&hello, &cookie));
@@ -268,6 +290,27 @@ impl<K> Endpoint<K> {
             return Arrival::Nothing;
         }
         self.take(now_ns, route, name, datagram, &hello)
+    }
+
+    /// Reads a Request without a cookie, if it may be admitted by its stamp.
+    fn fresh_request(
+        &mut self,
+        now_ns: u64,
+        route: &Route,
+        datagram: &[u8],
+        hello: &Hello<'_>,
+    ) -> Option<PeerRequest> {
+        let (Some(fresh), Some(listen)) = (&mut self.fresh, &self.listen) else { return None };
+        if hello.key_message.is_empty() || !hello.cookie.is_empty() {
+            return None;
+        }
+        let entropy = self.csprng.next_bytes();
+        let request = PeerRequest::judge(datagram, &listen.config, entropy).ok();
+        let request = request.filter(|request| fresh.admit(request, route.local));
+        if request.is_none() {
+            self.note_stranger(now_ns);
+        }
+        request
     }
 
     /// Handles a new Request that may be admitted.

@@ -1,6 +1,8 @@
 //! The packets of the handshake (`docs/shuttle.md`, "Handshake"): a fixed header, parameters, zero
 //! padding, CRC32C.
 
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -31,6 +33,7 @@ const KEY_MESSAGE: u8 = 5;
 const REASON: u8 = 6;
 /// Parameters from here on may be ignored by who does not know them.
 const OPTIONAL: u8 = 0x80;
+const STAMP: u8 = OPTIONAL;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -57,6 +60,14 @@ struct LimitsWire {
 }
 const LIMITS_LEN: usize = size_of::<LimitsWire>();
 const _: () = assert!(LIMITS_LEN == 20);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct StampWire {
+    unix_ms: U64,
+    ip: [u8; 16],
+    port: U16,
+}
 
 /// The kinds of handshake packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +165,15 @@ pub struct HelloLimits {
     pub rate_kbps: u64,
 }
 
+/// When a Request was made, and to which address it was sent (S-24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelloStamp {
+    /// Milliseconds since 1970 by the sender's clock.
+    pub unix_ms: u64,
+    /// Destination as the sender knows it; IPv4 addresses are never mapped ones.
+    pub to: SocketAddr,
+}
+
 /// A handshake packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
@@ -179,6 +199,8 @@ pub struct Hello<'a> {
     pub key_message: &'a [u8],
     /// Why a Reject.
     pub reason: u16,
+    /// Of a Request inside a key agreement message.
+    pub stamp: Option<HelloStamp>,
 }
 
 impl<'a> Hello<'a> {
@@ -196,6 +218,7 @@ impl<'a> Hello<'a> {
             cookie: &[],
             key_message: &[],
             reason: 0,
+            stamp: None,
         }
     }
 
@@ -281,7 +304,14 @@ impl<'a> Hello<'a> {
                 let octets = value.try_into().map_err(|_| ShuttleError::Value("reason"))?;
                 self.reason = u16::from_be_bytes(octets);
             }
-            OPTIONAL.. => {}
+            STAMP => {
+                let wire =
+                    StampWire::ref_from_bytes(value).map_err(|_| ShuttleError::Value("stamp"))?;
+                let ip = IpAddr::V6(Ipv6Addr::from(wire.ip)).to_canonical();
+                let to = SocketAddr::new(ip, wire.port.get());
+                self.stamp = Some(HelloStamp { unix_ms: wire.unix_ms.get(), to });
+            }
+            _ if number >= OPTIONAL => {}
             _ => return Err(ShuttleError::Parameter(number)),
         }
         Ok(())
@@ -358,6 +388,15 @@ impl<'a> Hello<'a> {
         if self.reason != 0 {
             put(REASON, &self.reason.to_be_bytes(), out);
         }
+        if let Some(HelloStamp { unix_ms, to }) = self.stamp {
+            let ip = match to.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            let wire =
+                StampWire { unix_ms: unix_ms.into(), ip: ip.octets(), port: to.port().into() };
+            put(STAMP, wire.as_bytes(), out);
+        }
     }
 }
 
@@ -405,6 +444,15 @@ mod tests {
     }
 
     #[test]
+    fn a_stamp_comes_back() {
+        for to in ["192.0.2.1:18515", "[2001:db8::1]:7"] {
+            let stamp = HelloStamp { unix_ms: 1_795_640_000_123, to: to.parse().unwrap() };
+            let stamped = Hello { stamp: Some(stamp), ..request() };
+            assert_eq!(Hello::parse(&stamped.encode_inner()), Ok(stamped));
+        }
+    }
+
+    #[test]
     fn a_probe_is_answered_once_and_by_no_more_octets() {
         let probe = Hello::probe(ConnectionId(0x100), 7);
         let answer = probe.probed().unwrap();
@@ -446,7 +494,8 @@ mod tests {
     /// S-16.
     #[test]
     fn only_optional_parameters_may_be_unknown() {
-        assert_eq!(with_parameter(0x80), Ok(ConnectionId(0)));
+        assert_eq!(with_parameter(0x81), Ok(ConnectionId(0)));
+        assert_eq!(with_parameter(STAMP), Err(ShuttleError::Value("stamp")));
         assert_eq!(with_parameter(0x7f), Err(ShuttleError::Parameter(0x7f)));
         assert_eq!(with_parameter(MODULES), Err(ShuttleError::Value("modules")));
     }
