@@ -70,8 +70,8 @@ impl AsyncQueue {
         self.wake.wake();
     }
 
-    /// Queues an event if `wanted` says so. It is asked while [`AsyncQueue::forget`] waits: an object
-    /// that is unwanted from before `forget` on has no event after it.
+    /// Queues an event if `wanted` says so. It is asked while [`AsyncQueue::forget`] waits: an
+    /// object that is unwanted from before `forget` on has no event after it.
     pub fn push_if(&self, kind: AsyncKind, cookie: u64, wanted: impl FnOnce() -> bool) {
         let mut events = self.events.lock();
         if wanted() {

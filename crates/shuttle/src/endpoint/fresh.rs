@@ -1,8 +1,8 @@
 //! Requests that need no cookie (S-24): their sender has proved under the pre-shared key when they
 //! were made, and for which address.
 //!
-//! Invariant: a Request is admitted at most once, from whichever address it comes; one that is older
-//! than the listener is not admitted.
+//! Invariant: a Request is admitted at most once, from whichever address it comes; one that is
+//! older than the listener is not admitted.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
