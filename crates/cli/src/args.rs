@@ -533,6 +533,7 @@ ENVIRONMENT
     WEFT_STATS      on or off: as --stats; the default is on under CI=true
     WEFT_TALLY      Set by weft run: where the processes of a run count
     WEFT_JOURNAL    Set by weft run --scenario: where they say which faults happened
+    WEFT_UNKNOWN    Set by weft run: variables that it has warned about
     WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`
     WEFT_INSECURE   1 lets weft0 speak to other hosts in clear text
     WEFT_TRANSPORT  auto, shuttle or iwarp: what rdma-cm connects by, and --sockets

@@ -11,8 +11,10 @@ use std::net::IpAddr;
 use serde::Serialize;
 use weft_host::capability::{Capabilities, capabilities};
 use weft_host::{DeviceId, DeviceKind, Devices, Host};
+use weft_net::secrecy::read_key;
 
 use crate::args::Info;
+use crate::variables;
 
 /// A layer, as a program reads it.
 #[derive(Serialize)]
@@ -36,8 +38,16 @@ struct LayerFunction {
 /// Prints all layers on stdout.
 ///
 /// # Errors
-/// Stdout cannot be written.
+/// The key cannot be used, or stdout cannot be written.
 pub fn main(options: &Info) -> anyhow::Result<()> {
+    let all: Vec<_> = std::env::vars_os().collect();
+    for warning in variables::warnings(&all) {
+        // Without a stderr there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "weft: warning: {}", warning.text);
+    }
+    if let Some(value) = std::env::var_os("WEFT_KEY").filter(|value| !value.is_empty()) {
+        read_key(&value)?;
+    }
     let host = Host::from_environment();
     let devices = host.devices();
     for complaint in devices.complaints() {

@@ -180,9 +180,7 @@ impl Environment {
 
     /// Puts the library before CMD, or takes it away if Weft is switched off.
     fn prepare(&mut self, options: &RunOptions) -> Result<()> {
-        for warning in variables::warnings(self.0.iter().cloned()) {
-            self.warn(&warning);
-        }
+        self.check_variables();
         let existing = self.get(PRELOAD).unwrap_or_default().to_owned();
         if variables::switched_off(self.get("WEFT")) {
             match preload::without(&existing) {
@@ -212,6 +210,23 @@ impl Environment {
             self.supply_stubs(&library, program.as_ref());
         }
         Ok(())
+    }
+
+    /// Warns about variables without effect, once: variables with a wrong value are unset for CMD,
+    /// and `WEFT_UNKNOWN` names the others, so that the library in CMD is silent about both.
+    fn check_variables(&mut self) {
+        let mut unknown = Vec::new();
+        for warning in variables::warnings(&self.0) {
+            self.warn(&warning.text);
+            if warning.is_known {
+                self.remove(&warning.name);
+            } else {
+                unknown.push(warning.name);
+            }
+        }
+        if !unknown.is_empty() {
+            self.set(variables::UNKNOWN, unknown.join(",").into());
+        }
     }
 
     /// Whether faults go to the machine's own devices.

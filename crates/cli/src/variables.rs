@@ -26,10 +26,13 @@ enum AllowedValues {
     Any,
 }
 
+/// The variable with the names that `weft run` has warned about, so that the library does not.
+pub const UNKNOWN: &str = "WEFT_UNKNOWN";
+
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 32] = [
+pub const KNOWN: [Variable; 33] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -58,6 +61,7 @@ pub const KNOWN: [Variable; 32] = [
     Variable { name: "WEFT_OBSERVE", values: ON_OFF },
     Variable { name: "WEFT_TALLY", values: AllowedValues::Any },
     Variable { name: "WEFT_JOURNAL", values: AllowedValues::Any },
+    Variable { name: UNKNOWN, values: AllowedValues::Any },
     Variable { name: "WEFT_KEY", values: AllowedValues::Any },
     Variable { name: "WEFT_INSECURE", values: AllowedValues::OneOf(&["0", "1"]) },
     Variable {
@@ -78,18 +82,39 @@ pub fn switched_off(weft: Option<&OsStr>) -> bool {
     weft.is_some_and(|value| value == "off")
 }
 
-/// What to warn about: variables that look like ours and are not, and values with no meaning.
-pub fn warnings(environment: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
-    environment.filter_map(|(name, value)| warning(&name, &value)).collect()
+/// A variable that is set and has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableWarning {
+    /// Name of the variable.
+    pub name: String,
+    /// Whether Weft reads the variable, and only its value is invalid.
+    pub is_known: bool,
+    /// The text for the user.
+    pub text: String,
 }
 
-fn warning(name: &OsStr, value: &OsStr) -> Option<String> {
-    let name = name.to_str().filter(|name| *name == "WEFT" || name.starts_with("WEFT_"))?;
-    let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
-        let names = KNOWN.map(|known| known.name).join(", ");
-        return Some(format!("{name} means nothing to Weft, which reads {names}"));
-    };
-    let text = value.to_string_lossy();
+/// What to warn about: variables that look like ours and are not, and values with no meaning.
+pub fn warnings(environment: &[(OsString, OsString)]) -> Vec<VariableWarning> {
+    let told = environment.iter().find(|(name, _)| name == UNKNOWN);
+    let told = told.map(|(_, names)| names.to_string_lossy()).unwrap_or_default();
+    let is_new = |name: &str| !told.split(',').any(|old| old == name);
+    let ours = environment.iter().filter_map(|(name, value)| {
+        let name = name.to_str().filter(|name| *name == "WEFT" || name.starts_with("WEFT_"))?;
+        let known = KNOWN.iter().find(|known| known.name == name);
+        let text = match known {
+            Some(known) => invalid_value(known, value)?,
+            None if is_new(name) => {
+                format!("{name} is not a variable of Weft; `weft run --help` lists them")
+            }
+            None => return None,
+        };
+        Some(VariableWarning { name: name.to_owned(), is_known: known.is_some(), text })
+    });
+    ours.collect()
+}
+
+fn invalid_value(known: &Variable, value: &OsStr) -> Option<String> {
+    let (name, text) = (known.name, value.to_string_lossy());
     let wanted = match known.values {
         AllowedValues::OneOf(values) if !values.contains(&text.as_ref()) => values.join(", "),
         AllowedValues::Number if text.parse::<u64>().is_err() => String::from("a number"),
@@ -114,14 +139,19 @@ mod tests {
     use super::*;
 
     fn warned(name: &str, value: &str) -> Vec<String> {
-        warnings(std::iter::once((name.into(), value.into())))
+        let warnings = warnings(&[(name.into(), value.into())]);
+        warnings.into_iter().map(|warning| warning.text).collect()
     }
 
     #[test]
     fn strangers_are_named() {
-        assert!(warned("WEFT_LGO", "debug")[0].starts_with("WEFT_LGO means nothing"));
+        assert!(warned("WEFT_LGO", "debug")[0].starts_with("WEFT_LGO is not a variable"));
         assert!(warned("WEFTLIKE", "x").is_empty());
         assert!(warned("PATH", "x").is_empty());
+        let told = [("WEFT_UNKNOWN", "WEFT_A,WEFT_LGO"), ("WEFT_LGO", "debug"), ("WEFT_B", "x")];
+        let left = warnings(&told.map(|(name, value)| (name.into(), value.into())));
+        assert_eq!(left.len(), 1, "one was told of: {left:?}");
+        assert_eq!((left[0].name.as_str(), left[0].is_known), ("WEFT_B", false));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use weft_net::ports::PortBounds;
 use weft_reactor::THREADS_MAX;
 
 /// The names of all variables that Weft reads, in any of its parts; docs/environment.md has them.
-pub const VARIABLES: [&str; 32] = [
+pub const VARIABLES: [&str; 33] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LOG_FORMAT",
@@ -31,6 +31,7 @@ pub const VARIABLES: [&str; 32] = [
     "WEFT_OBSERVE",
     "WEFT_TALLY",
     "WEFT_JOURNAL",
+    "WEFT_UNKNOWN",
     "WEFT_KEY",
     "WEFT_INSECURE",
     "WEFT_TRANSPORT",

@@ -45,8 +45,8 @@ impl Devices {
         let mut complaints = Vec::new();
         let adapter_name = match variable("WEFT_DEV") {
             Some(name) if is_name(&name) && number_in(IWARP_SERIES, &name).is_none() => name,
-            Some(_) => {
-                complaints.push("WEFT_DEV is not a free device name; ignored".into());
+            Some(name) => {
+                complaints.push(format!("WEFT_DEV={name} is not a free device name; ignored"));
                 ADAPTER_NAME.into()
             }
             None => ADAPTER_NAME.into(),

@@ -47,26 +47,31 @@ impl Default for PreloadSettings {
 /// The settings, read from the environment at the first call.
 pub fn settings() -> &'static PreloadSettings {
     static SETTINGS: OnceLock<PreloadSettings> = OnceLock::new();
-    let (mut warnings, mut complaints, mut first) = (Vec::new(), &[][..], false);
+    let (mut warnings, mut first) = (Vec::new(), false);
     let settings = SETTINGS.get_or_init(|| {
         let mut settings = parse(std::env::vars_os(), &mut warnings);
         settings.passthrough &= !settings.off && pass::is_outermost();
         settings.off |= settings.passthrough;
         log::install(settings.log);
-        complaints = rdma::host().devices().complaints();
         first = true;
         settings
     });
-    for complaint in complaints {
+    if first {
+        tell(&warnings);
+    }
+    settings
+}
+
+/// Writes what is wrong with the settings. After they are there: who makes the host may write too,
+/// and what is written needs them.
+fn tell(warnings: &[String]) {
+    for complaint in rdma::host().devices().complaints() {
         log::write(LogLevel::Error, format_args!("{complaint}"));
     }
-    if first {
-        device::warn_of_foreign_addresses();
-    }
+    device::warn_of_foreign_addresses();
     for warning in warnings {
         log::write(LogLevel::Warn, format_args!("{warning}"));
     }
-    settings
 }
 
 /// Whether `WEFT=off` was set at the first verb.
@@ -99,6 +104,8 @@ fn parse(
     let mut weft_log = None;
     let mut verbs_log = None;
     let mut beyond = None;
+    let mut unknown = Vec::new();
+    let mut told = Vec::new();
     for (name, value) in vars {
         let value = value.as_bytes();
         match name.as_bytes() {
@@ -136,13 +143,16 @@ fn parse(
             }
             b"VERBS_LOG_LEVEL" => verbs_log = LogLevel::parse_number(value),
             b"VERBS_LOG_FILE" => settings.log_file = CString::new(value).ok(),
-            name if name.starts_with(b"WEFT_") && !is_known(name) => {
-                let name = String::from_utf8_lossy(name);
-                warnings
-                    .push(format!("unknown variable {name}; known are {}", VARIABLES.join(", ")));
+            b"WEFT_UNKNOWN" => {
+                told = value.split(|byte| *byte == b',').map(<[u8]>::to_vec).collect();
             }
+            name if name.starts_with(b"WEFT_") && !is_known(name) => unknown.push(name.to_vec()),
             _ => {}
         }
+    }
+    for name in unknown.iter().filter(|name| !told.contains(name)) {
+        let name = String::from_utf8_lossy(name);
+        warnings.push(format!("{name} is not a variable of Weft; `weft run --help` lists them"));
     }
     if let Some(error) = beyond.filter(|_| settings.passthrough) {
         warnings.push(format!("WEFT_FAULT: {error}; nothing goes wrong on purpose"));
@@ -193,6 +203,9 @@ mod tests {
         }
         assert!(parsed(&[("WEFT_SPEED", "1")]).1[0].contains("WEFT_SPEED"));
         assert!(parsed(&[("WEFTY", "1")]).1.is_empty());
+        let told = [("WEFT_SPEED", "1"), ("WEFT_MORE", "1"), ("WEFT_UNKNOWN", "WEFT_SPEED")];
+        let warnings = parsed(&told).1;
+        assert!(warnings.len() == 1 && warnings[0].contains("WEFT_MORE"), "{warnings:?}");
     }
 
     #[test]

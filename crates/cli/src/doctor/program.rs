@@ -187,8 +187,9 @@ fn missing_in(line: &str) -> Option<&str> {
 
 /// Looks at the variables that CMD would find.
 pub fn environment(report: &mut DoctorReport) {
-    for warning in variables::warnings(std::env::vars_os()) {
-        report.add(CheckResult::note("environment", warning));
+    let all: Vec<_> = std::env::vars_os().collect();
+    for warning in variables::warnings(&all) {
+        report.add(CheckResult::note("environment", warning.text));
     }
     if variables::switched_off(std::env::var_os("WEFT").as_deref()) {
         let finding = CheckResult::wrong("environment", "WEFT=off: programs run without Weft");
