@@ -28,8 +28,9 @@ enum BenchCommand {
     Compare(compare::CompareArgs),
     /// Write a page of HTML with the figures of files of results
     ///
-    /// The page stands alone: no network, no script. Each figure has what the paper published, what
-    /// is measured here in its place, what of it was reproduced, and all its numbers in a table.
+    /// The page is self-contained: no network, no script. Each figure has what the paper published,
+    /// what is measured here in its place, what of it was reproduced, and all its numbers in a
+    /// table.
     Report(report::ReportArgs),
     /// What Weft is, in four acts below a minute
     ///
@@ -50,7 +51,7 @@ enum BenchCommand {
 
 #[derive(Debug, Subcommand)]
 enum TableCommand {
-    /// Both devices, by the network and by shared memory, against peers on one machine
+    /// Both devices, over the network and over shared memory, against peers on one machine
     ///
     /// With the defaults it takes about 15 minutes; --quick takes about three.
     Lan(lan::LanArgs),
@@ -58,7 +59,7 @@ enum TableCommand {
     ///
     /// With the defaults it takes about two hours; --quick takes five minutes.
     Wan(wan::WanArgs),
-    /// One row for each way to move data: Weft's, libfabric, UCX, TCP, QUIC, scp, rsync
+    /// One row for each transport or tool: Weft, libfabric, UCX, TCP, QUIC, scp, rsync
     ///
     /// It takes about ten minutes. rxe and siw need a virtual machine: `make compared`.
     Compared(compared::ComparedArgs),

@@ -70,7 +70,7 @@ pub fn split(stdout: &str) -> Result<(&str, [f64; 2])> {
 /// Makes the FIFO.
 pub fn make_fifo(path: &Path) -> Result<()> {
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)
-        .with_context(|| format!("making {}", path.display()))
+        .with_context(|| format!("cannot make {}", path.display()))
 }
 
 #[cfg(test)]

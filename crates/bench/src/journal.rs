@@ -91,7 +91,7 @@ impl Journal {
     /// It is there already, or cannot be written.
     pub fn create(path: &Path, head: JournalHead) -> Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
-        let file = file.with_context(|| format!("creating {}", path.display()))?;
+        let file = file.with_context(|| format!("cannot create {}", path.display()))?;
         let mut journal = Self { head, file: Some(file), ..Self::default() };
         let head = serde_json::to_string(&journal.head)?;
         journal.write(&head)?;
@@ -103,7 +103,8 @@ impl Journal {
     /// # Errors
     /// It cannot be read, or is not such a file.
     pub fn read(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).with_context(|| format!("{}", path.display()))?;
+        let mut file =
+            File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Self::load(&mut file).with_context(|| format!("{}", path.display()))?.0)
     }
 

@@ -40,7 +40,7 @@ impl BenchLab {
         let found = libraries.iter().any(|library| library.is_file());
         ensure!(found, "{} is missing; build the workspace", libraries[0].display());
         let dir = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
         let cpus = if several { [Some(1), Some(0)] } else { [None, None] };
         Ok(Self { weft, address: address.to_owned(), seconds, cpus, dir })
@@ -88,7 +88,7 @@ impl BenchLab {
             fs::write(self.path(header), text).context("writing a header")?;
         }
         let file = self.path(&format!("{name}.c"));
-        fs::write(&file, source).with_context(|| format!("writing {}", file.display()))?;
+        fs::write(&file, source).with_context(|| format!("cannot write {}", file.display()))?;
         let mut gcc = Command::new(compiler);
         gcc.args(["-O2", "-o"]).args([&program, &file]).args(libraries);
         let output = gcc.output().with_context(|| format!("running {compiler}"))?;

@@ -4,7 +4,7 @@
 //! `<!-- end of NAME -->`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueHint};
@@ -45,7 +45,9 @@ impl OutputArgs {
     /// It cannot be written.
     pub fn write(&self, table: &str, text: &str) -> Result<()> {
         match &self.out {
-            Some(file) => fs::write(file, text).with_context(|| format!("{}", file.display())),
+            Some(file) => {
+                fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+            }
             None if self.into.write(table, text)? => Ok(()),
             None => {
                 print!("{text}");
@@ -62,7 +64,7 @@ impl IntoArgs {
     /// The page cannot be read, or has no place for `table`.
     pub fn check(&self, table: &str) -> Result<()> {
         let Some(page) = &self.into else { return Ok(()) };
-        let text = fs::read_to_string(page).with_context(|| format!("{}", page.display()))?;
+        let text = read(page)?;
         replaced(&text, table, "").with_context(|| format!("{}", page.display())).map(drop)
     }
 
@@ -72,11 +74,15 @@ impl IntoArgs {
     /// The page cannot be read or written, or has no place for `table`.
     pub fn write(&self, table: &str, text: &str) -> Result<bool> {
         let Some(page) = &self.into else { return Ok(false) };
-        let before = fs::read_to_string(page).with_context(|| format!("{}", page.display()))?;
+        let before = read(page)?;
         let after = replaced(&before, table, text)?;
-        fs::write(page, after).with_context(|| format!("{}", page.display()))?;
+        fs::write(page, after).with_context(|| format!("cannot write {}", page.display()))?;
         Ok(true)
     }
+}
+
+fn read(page: &Path) -> Result<String> {
+    fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))
 }
 
 /// The page with `text` in the place of `table`.

@@ -141,7 +141,7 @@ fn anonymous_file() -> Result<File> {
     let name = format!("weft-bench-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-    let file = file.with_context(|| format!("creating {}", path.display()))?;
+    let file = file.with_context(|| format!("cannot create {}", path.display()))?;
     fs::remove_file(&path)?;
     Ok(file)
 }

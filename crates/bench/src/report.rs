@@ -64,7 +64,7 @@ fn for_each_figure(
     kind: &str,
     keep: impl Fn(&Drawing, &Path) -> Result<()>,
 ) -> Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for (number, journal) in journals.iter().enumerate() {
         for figure in &journal.head.figures {
             if let Some(drawing) = chart::draw(figure, &journal.readings, FigureWidth::File) {
@@ -83,7 +83,7 @@ fn file_name(id: &str, part: usize, kind: &str) -> String {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

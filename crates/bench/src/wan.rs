@@ -26,18 +26,18 @@ pub struct WanArgs {
     /// Over how many seconds each rate is measured, after those that are left out
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = arguments::seconds)]
     seconds: f64,
-    /// How many seconds of the start to leave out of each rate; what they cost stands apart
+    /// How many seconds of the start to leave out of each rate; their cost has a column of its own
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     omit: u64,
     /// The bottleneck, in Gbit/s; more than the router keeps up with is no result
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = arguments::gbps)]
     gbps: f64,
     /// The round-trip time
-    #[arg(long, default_value = "70ms")]
+    #[arg(long, default_value = "70ms", value_parser = arguments::time)]
     rtt: String,
     /// Losses, in per cent
     #[arg(long, value_delimiter = ',', default_values_t = [0.0, 0.1, 1.0, 5.0])]
-    #[arg(default_values_if("quick", "true", ["0", "1"]))]
+    #[arg(default_values_if("quick", "true", ["0", "1"]), value_parser = arguments::percent)]
     loss: Vec<f64>,
     /// Connections at a time
     #[arg(long, value_delimiter = ',', default_values_t = [1, 3, 10, 25])]
@@ -45,6 +45,7 @@ pub struct WanArgs {
     streams: Vec<u64>,
     /// Amounts whose delivery is timed, in megabytes
     #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     megabytes: Vec<u64>,
     /// Only the measurements with this in their name
     #[arg(long, value_name = "TEXT")]

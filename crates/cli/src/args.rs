@@ -40,8 +40,8 @@ pub enum WeftCommand {
     ///
     /// Checks, demultiplexing, markers, segmentation, buffering, flow control, ordering and
     /// encryption: each is done by this CPU's own instructions, by the kernel (or the card that it
-    /// leaves it to), by the layer itself, or by nobody. So it is as the environment is now; a
-    /// connection may agree on less with its peer.
+    /// leaves it to), by the layer itself, or by nobody. This is for the present environment; a
+    /// connection may negotiate less with its peer.
     Info(Info),
     /// Run a program across an emulated wide area network
     ///
@@ -77,8 +77,8 @@ pub enum WeftCommand {
     Cp(Box<weft_copy::command::CpArgs>),
     /// Run a program on another host, with stdin and stdout through Shuttle
     ///
-    /// As `ssh HOST CMD`, but fast where paths are long or lossy: ssh logs in, the bytes go by one
-    /// UDP port, sealed. The exit status is CMD's.
+    /// As `ssh HOST CMD`, but fast where paths are long or lossy: ssh logs in, and the bytes use
+    /// one UDP port, sealed. The exit status is CMD's.
     Pipe(Box<weft_streams::command::PipeArgs>),
     /// Forward TCP connections to another host through Shuttle
     ///
@@ -145,8 +145,8 @@ pub struct RunOptions {
 
     /// Inject a fault: `drop=1%`, `qp-error:after=1000`, `peer-gone:at=2s` and others
     ///
-    /// May be given several times, or several faults with `;` between them. The seed that chance
-    /// follows from is printed on stderr; `seed=N` repeats it. docs/faults.md has them all.
+    /// May be given several times, or several faults with `;` between them. The random seed is
+    /// printed on stderr; `seed=N` repeats it. docs/faults.md has them all.
     #[arg(long, value_name = "FAULT", value_parser = FaultPlan::parse)]
     pub fault: Vec<FaultPlan>,
 
@@ -164,7 +164,7 @@ pub struct RunOptions {
     ///
     /// iWARP is shown as it is; Shuttle as RoCE v2, or as it is with `view=shuttle` or
     /// `view=both`. `size=10M` makes a ring of `files=N`, `qp=N` takes the Nth queue pair of a
-    /// process alone. `%p` in the name is the process id. Nothing goes by shared memory then.
+    /// process alone. `%p` in the name is the process id. It turns shared memory off.
     /// docs/observe.md says more.
     #[arg(
         long,
@@ -195,8 +195,8 @@ pub struct RunOptions {
 
     /// Run CMD under the random faults of many seeds, until one makes it crash or hang
     ///
-    /// That plan is then made as small as it can be, and printed. With --scenario the expectations
-    /// of the file say what a failure is. What CMD writes is discarded.
+    /// That plan is then reduced to the smallest one that still fails, and printed. With --scenario
+    /// the expectations of the file say what a failure is. What CMD writes is discarded.
     #[arg(
         long,
         value_name = "SEED..SEED",
@@ -254,9 +254,9 @@ pub struct Doctor {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub lib: Option<PathBuf>,
 
-    /// Look at the path to HOST, too, where `weft doctor --serve` waits
+    /// Check the path to HOST too, where `weft doctor --serve` runs
     ///
-    /// TCP and UDP both ways, loss and round trip by a second of probes, path MTU, address
+    /// TCP and UDP in both directions, loss and round trip by a second of probes, path MTU, address
     /// translation, versions, keys and clocks.
     #[arg(long, value_name = "HOST[:PORT]", value_hint = ValueHint::Hostname)]
     pub peer: Option<String>,
@@ -305,7 +305,7 @@ pub enum CdiCommand {
     ///
     /// Container engines that find it in /etc/cdi, or in the directory that they are told, mount
     /// Weft into unmodified images: `podman run --device weft/rdma=all IMAGE ibv_devinfo`. It takes
-    /// no privilege and no capability. For images of Fedora's kin that have no rdma-core, add
+    /// no privilege and no capability. For images based on Fedora that have no rdma-core, add
     /// `--device weft/rdma=stubs`.
     Generate(CdiGenerate),
 }
@@ -313,7 +313,7 @@ pub enum CdiCommand {
 /// The arguments of `weft cdi generate`.
 #[derive(Debug, Args)]
 pub struct CdiGenerate {
-    /// Write it to this file, such as /etc/cdi/weft.json; to stdout without
+    /// Write it to this file, such as /etc/cdi/weft.json [default: stdout]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
 
@@ -336,7 +336,7 @@ pub enum KeyCommand {
     /// Make a new key
     #[command(after_long_help = KEY_NEW_SECTIONS)]
     New {
-        /// Write it to this file, which must not exist, for its owner only; to stdout without
+        /// Write it to this file, which must not exist, for its owner only [default: stdout]
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
@@ -345,7 +345,7 @@ pub enum KeyCommand {
     /// The name says whether two keys are the same, and nothing else about them. Messages about
     /// keys that differ show it too.
     Name {
-        /// The key file; what WEFT_KEY says without
+        /// The key file [default: the key in WEFT_KEY]
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
@@ -519,7 +519,7 @@ ENVIRONMENT
     WEFT_STALL_TIMEOUT_MS
                     How long a peer may stop in the middle of a frame
     WEFT_THREADS    How many threads Weft has at most for connections whose program
-                    sleeps (default: one for each processor, 4 at most)
+                    sleeps (default: one for each CPU, 4 at most)
     WEFT_SEED       The seed of a run of Weft's tests, to repeat it
     WEFT_DEV        The name of weft0
     WEFT_DEVICES    The devices that CMD is to see: how many, or which ones, with commas

@@ -56,12 +56,13 @@ impl OutputKind {
             .and_then(|file| file.take(magic.len() as u64).read_to_end(&mut head))
         {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
-            read => read.with_context(|| format!("{option}: reading {}", path.display()))?,
+            read => read.with_context(|| format!("{option}: cannot read {}", path.display()))?,
         };
         if !head.is_empty() && head != *magic {
             bail!("{option}: {} exists and is {name}; name another file", path.display());
         }
-        fs::remove_file(&path).with_context(|| format!("{option}: removing {}", path.display()))?;
+        fs::remove_file(&path)
+            .with_context(|| format!("{option}: cannot remove {}", path.display()))?;
         Ok(path)
     }
 }

@@ -42,7 +42,7 @@ pub fn write_into(dir: &Path) -> Result<()> {
     let carried = carried.context(
         "this weft carries no libraries: those of a build or package lie in files of their own",
     )?;
-    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     carried.unpack(dir)
 }
 
@@ -56,7 +56,7 @@ fn cache_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf
 fn unpack(carried: &CarriedFiles, cache: &Path) -> Result<PathBuf> {
     let dir = cache.join("weft").join(format!("lib-{}", &carried.id()[..16]));
     let made = DirBuilder::new().recursive(true).mode(OWNERS_ALONE).create(&dir);
-    made.with_context(|| format!("making {}", dir.display()))?;
+    made.with_context(|| format!("cannot make {}", dir.display()))?;
     check_owner(&dir)?;
     carried.unpack(&dir)?;
     let flags = rustix::fs::statvfs(&dir).map(|of| of.f_flag);
@@ -72,7 +72,7 @@ fn check_owner(dir: &Path) -> Result<()> {
     let own = is.is_dir() && is.uid() == geteuid().as_raw();
     ensure!(own, "{} is no directory of this user", dir.display());
     let open = is.mode() & OTHERS_WRITE != 0;
-    ensure!(!open, "others may write to {}; take that right away", dir.display());
+    ensure!(!open, "other users may write to {}; remove that permission", dir.display());
     Ok(())
 }
 

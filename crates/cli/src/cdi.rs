@@ -34,9 +34,9 @@ pub fn generate(options: &CdiGenerate) -> Result<()> {
         return std::io::stdout().write_all(text.as_bytes()).context("writing to stdout");
     };
     if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
-    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn specification(weft: &Path, lib: &Path, variables: &[String]) -> Result<Value> {
@@ -78,7 +78,7 @@ fn stub_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).with_context(|| format!("reading {}", dir.display())),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", dir.display())),
     };
     let mut files = Vec::new();
     for entry in entries {

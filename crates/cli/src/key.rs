@@ -1,11 +1,11 @@
 //! `weft key`: makes keys, and names them.
 
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use weft_net::secrecy::{Key, new_key, read_key, read_key_file};
 
 use crate::args::KeyCommand;
@@ -19,14 +19,23 @@ pub fn key(command: &KeyCommand) -> Result<()> {
         KeyCommand::New { file: None } => print(&new_key().to_text()),
         KeyCommand::New { file: Some(file) } => {
             let key = new_key();
-            write(file, &key).with_context(|| format!("a new key in {}", file.display()))?;
+            write(file, &key).map_err(|error| not_written(file, error))?;
             print(&format!("{}: key {}", file.display(), key.name()))
         }
         KeyCommand::Name { file: Some(file) } => print(&read_key_file(file)?.name().to_string()),
         KeyCommand::Name { file: None } => {
-            let value = std::env::var_os("WEFT_KEY").context("WEFT_KEY is not set")?;
+            let value = std::env::var_os("WEFT_KEY");
+            let value = value.context("WEFT_KEY is not set; set it, or name the file of a key")?;
             print(&read_key(&value)?.name().to_string())
         }
+    }
+}
+
+fn not_written(file: &Path, error: io::Error) -> Error {
+    let name = file.display();
+    match error.kind() {
+        ErrorKind::AlreadyExists => anyhow!("{name} exists, and is kept: name another file"),
+        _ => Error::from(error).context(format!("cannot write a key into {name}")),
     }
 }
 

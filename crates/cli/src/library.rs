@@ -27,7 +27,8 @@ pub fn find(name: &str, given: Option<&Path>, own_dir: &Path) -> Result<PathBuf>
             carried::directory()
         })?,
     };
-    let path = found.canonicalize().with_context(|| format!("{}", found.display()))?;
+    let path = found.canonicalize();
+    let path = path.with_context(|| format!("cannot use the library {}", found.display()))?;
     match elf::read(&path).with_context(|| format!("{}", path.display()))? {
         BinaryKind::Native(elf) if given.is_none() || elf.mark == Some(mark_of(name)) => Ok(path),
         BinaryKind::Native(_) => bail!("{} is not Weft's {name}", path.display()),

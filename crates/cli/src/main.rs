@@ -55,12 +55,7 @@ const OUR_FAILURE: u8 = 125;
 fn weft(line: Vec<OsString>) -> u8 {
     let cli = match Cli::try_parse_from(&line) {
         Ok(cli) => cli,
-        Err(answer) => {
-            let status = if answer.use_stderr() { OUR_FAILURE } else { 0 };
-            // A closed stdout or stderr leaves nowhere to say so.
-            let _ = answer.print();
-            return status;
-        }
+        Err(answer) => return degen::command::print_answer(&answer),
     };
     match cli.command {
         WeftCommand::Run(run) => {
@@ -113,11 +108,11 @@ fn over_ssh(command: impl FnOnce() -> u8) -> u8 {
 fn write_pages(dir: Option<&Path>, markdown: Option<&Path>) -> anyhow::Result<()> {
     if let Some(page) = markdown {
         let text = reference::page(Cli::command());
-        std::fs::write(page, text).with_context(|| format!("writing {}", page.display()))?;
+        std::fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))?;
     }
     let Some(dir) = dir else { return Ok(()) };
     clap_mangen::generate_to(Cli::command(), dir)
-        .with_context(|| format!("writing manual pages into {}", dir.display()))
+        .with_context(|| format!("cannot write manual pages into {}", dir.display()))
 }
 
 /// Commands without the hidden ones, for shell completion.

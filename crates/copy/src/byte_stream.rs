@@ -126,7 +126,7 @@ fn receive_pieces(channel: &MessageChannel, output: &mut impl Write, meter: &Met
             return output.flush().context("writing");
         }
         let is_right = piece.hash.is_some_and(|hash| blake3::hash(payload) == hash);
-        ensure!(is_right, "a piece was damaged on its way; copy it again");
+        ensure!(is_right, "a piece was damaged in transit; run the same command again");
         output.write_all(payload).context("writing")?;
         at += piece.len;
         count(meter, piece.len);
@@ -159,8 +159,9 @@ impl NewFile {
         let tree = DestinationTree::open(destination, 1, false, false)?;
         let path = tree.map(RelPath::parse(b"-")?)?;
         let place = tree.place(&path)?.with_context(|| format!("{shown} has no place"))?;
-        let file = place.beside(PART).open_partial().with_context(|| format!("making {shown}"))?;
-        file.set_len(0).with_context(|| format!("making {shown}"))?;
+        let file =
+            place.beside(PART).open_partial().with_context(|| format!("cannot make {shown}"))?;
+        file.set_len(0).with_context(|| format!("cannot make {shown}"))?;
         Ok(Self { file, place })
     }
 

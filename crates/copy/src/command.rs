@@ -4,8 +4,10 @@
 //!
 //! Order: [`main`] is all.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, ValueHint};
@@ -15,6 +17,7 @@ use weft_units::Bitrate;
 
 use crate::messages::{CopyOptions, CopyRequest};
 use crate::meter::{Meter, ShowStyle, get};
+use crate::rel_path::escape;
 use crate::target::CopyTarget;
 use crate::{byte_stream, receive, relay, send};
 
@@ -38,7 +41,7 @@ pub struct CpArgs {
     /// Print what would be copied, and copy nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Say nothing but what is wrong
+    /// Print only errors
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
     /// Print events on stdout, one JSON object a line
@@ -139,7 +142,10 @@ impl CpArgs {
         let is_stdout = matches!(route, CopyRoute::ToStdout { .. });
         let is_stream = is_stdout || matches!(route, CopyRoute::FromStdin { .. });
         ensure!(!(self.json && is_stdout), "--json and the file would both go to stdout");
-        ensure!(!(self.dry_run && is_stream), "-n names files, and `-` is none");
+        ensure!(!(self.dry_run && is_stream), "-n lists files, and `-` is a stream");
+        if let CopyRoute::Up { sources, .. } = &route {
+            check_sources(sources)?;
+        }
         Ok(route)
     }
 
@@ -153,6 +159,22 @@ impl CpArgs {
             limit_bps: self.limit.map(Bitrate::bps),
         }
     }
+}
+
+/// Fails if there is none of the files to send, before another host is asked for anything.
+fn check_sources(sources: &[Vec<u8>]) -> Result<()> {
+    let mut missing = Ok(());
+    for source in sources {
+        let path = Path::new(OsStr::from_bytes(source));
+        match path.symlink_metadata() {
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                missing =
+                    missing.and(Err(error).context(format!("cannot read {}", escape(source))));
+            }
+        }
+    }
+    missing
 }
 
 fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
@@ -231,7 +253,7 @@ fn route(paths: &[OsString]) -> Result<CopyRoute> {
     }
     ensure!(
         local.is_empty() || groups.is_empty(),
-        "sources here and sources elsewhere are two copies"
+        "sources on this host and on others need two commands"
     );
     // With several groups no one of them says that a directory is meant.
     let as_directory = |path: &[u8]| match groups.len() {
@@ -290,7 +312,7 @@ EXAMPLES
     copy that was interrupted:
         weft cp -r host:/srv/data .
 
-    From host to host by way of here:
+    From host to host through this one:
         weft cp a:big.iso b:/tmp
 
     A stream into a file, or a file as a stream:
@@ -325,7 +347,7 @@ WHAT IS REMEMBERED
 EXIT STATUS
     0    All is there
     1    Some files could not be copied; a line on stderr names each
-    2    The copy ended early; the same command goes on
+    2    The copy ended early; run the same command again to resume it
     125  weft was called wrongly";
 
 #[cfg(test)]

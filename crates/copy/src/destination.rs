@@ -194,7 +194,7 @@ impl DestinationTree {
             Ok(false) if needs_dir => bail!("{shown} is no directory"),
             Err(error) if needs_dir && error.kind() == io::ErrorKind::NotFound => {
                 if !dry_run {
-                    fs::create_dir(&named).with_context(|| format!("making {shown}"))?;
+                    fs::create_dir(&named).with_context(|| format!("cannot make {shown}"))?;
                 }
                 named.clone()
             }
@@ -213,7 +213,7 @@ impl DestinationTree {
             Ok(root) => Some(Arc::new(root)),
             Err(Errno::NOENT) if dry_run => None,
             Err(errno) => {
-                return Err(io::Error::from(errno)).context(format!("opening {}", show(&at)));
+                return Err(io::Error::from(errno)).context(format!("cannot open {}", show(&at)));
             }
         };
         let is_root = rustix::process::geteuid().is_root();

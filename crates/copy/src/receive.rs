@@ -385,7 +385,10 @@ impl FileReceiver<'_> {
     /// A file could not be written: that of one, or the end of all.
     fn failed(&self, number: u64, path: &RelPath, error: &io::Error) -> Result<()> {
         let why = format!("{}: {error}", self.tree.show(path));
-        ensure!(!is_fatal(error), "{why}; what has arrived is kept, and the same command goes on");
+        ensure!(
+            !is_fatal(error),
+            "{why}; what has arrived is kept: run the same command again to resume"
+        );
         self.files.lock().remove(number);
         self.close(number, 0, path, FileOutcome::Failed(why))
     }
@@ -490,7 +493,9 @@ impl FileReceiver<'_> {
         if let (Some(bytes), Some(hash)) = (bytes, piece.hash)
             && blake3::hash(bytes) != hash
         {
-            return Err(io::Error::other("a piece was damaged on its way; copy it again"));
+            return Err(io::Error::other(
+                "a piece was damaged in transit; run the same command again",
+            ));
         }
         let add_bytes = || {
             add(&self.meter.bytes_done, piece.len);

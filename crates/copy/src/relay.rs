@@ -1,4 +1,4 @@
-//! From host to host by way of here: passes on what a sender and a receiver say to each other.
+//! From host to host through this one: passes on what a sender and a receiver say to each other.
 //!
 //! Invariant: messages go on as they came, and what is shown is read from them.
 //!

@@ -18,7 +18,7 @@ use crate::profile;
 use crate::spec::{PathSpec, SETTINGS};
 use crate::stats::PathReport;
 use crate::wan::{Captures, PathSide};
-use weft_units::{Bitrate, CONVENTION, NS_PER_SEC, show_bytes, show_time};
+use weft_units::{Bitrate, CONVENTION, NS_PER_SEC, number_fault, show_bytes, show_time};
 
 /// The exit status of a failure that is ours and not CMD's, as `env` has it.
 pub const OUR_FAILURE: u8 = 125;
@@ -42,7 +42,7 @@ pub struct DegenArgs {
 /// A path, and what goes with it.
 #[derive(Clone, Debug, Args)]
 struct PathArgs {
-    /// What the path is like: `70ms 0.1% 1gbit`, a profile, a .toml file, or KEY=VALUE
+    /// The path: `70ms 0.1% 1gbit`, a profile, a .toml file, or KEY=VALUE
     #[arg(value_name = "SPEC")]
     spec: Vec<String>,
 
@@ -50,7 +50,7 @@ struct PathArgs {
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     server: Option<String>,
 
-    /// What the path is called, for `exec`, `stat` and `down`
+    /// Name of the path, for `exec`, `stat` and `down`
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -148,6 +148,21 @@ impl Launcher {
     }
 }
 
+/// Prints what the parser of a command line answers, help or an error; returns the exit status.
+pub fn print_answer(answer: &clap::Error) -> u8 {
+    let source = std::error::Error::source(answer);
+    let fault = source.and_then(|source| Some((source.to_string(), number_fault(source)?)));
+    // A closed stdout or stderr leaves nowhere to say so.
+    let _ = match fault {
+        Some((theirs, ours)) => {
+            let text = answer.render().to_string().replace(&theirs, ours);
+            std::io::stderr().write_all(text.as_bytes())
+        }
+        None => answer.print(),
+    };
+    if answer.use_stderr() { OUR_FAILURE } else { 0 }
+}
+
 /// Does what the arguments say; the result is the exit status. The process has one thread.
 pub fn main(launcher: &Launcher, command: DegenArgs) -> u8 {
     match dispatch(launcher, command) {
@@ -171,7 +186,7 @@ fn dispatch(launcher: &Launcher, command: DegenArgs) -> Result<u8> {
         anyhow::Ok((directory, name))
     };
     match what {
-        DegenCommand::Up { path } => standing::up(launcher, &path)?,
+        DegenCommand::Up { path } => return standing::up(launcher, &path),
         DegenCommand::Serve { path } => standing::serve(launcher, &path)?,
         DegenCommand::Exec { name, side, command } => {
             let (directory, name) = chosen(name)?;

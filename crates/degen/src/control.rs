@@ -177,7 +177,7 @@ pub fn choose(directory: &Path, name: Option<&str>) -> Result<String> {
     match names(directory).as_slice() {
         [] => bail!("no WAN is up; `weft wan up` makes one"),
         [only] => Ok(only.clone()),
-        several => bail!("which WAN? --name one of: {}", several.join(", ")),
+        several => bail!("several WANs are up; name one of {}", several.join(", ")),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use degen::command::{self, Launcher, OUR_FAILURE};
+use degen::command::{self, Launcher};
 
 /// A WAN on one machine: run a program with a long, narrow or lossy path before it
 #[derive(Debug, Parser)]
@@ -17,10 +17,6 @@ struct DegenCli {
 fn main() -> ExitCode {
     match DegenCli::try_parse() {
         Ok(cli) => ExitCode::from(command::main(&Launcher::new(&[]), cli.command)),
-        Err(answer) => {
-            // A closed stdout or stderr leaves nowhere to say so.
-            let _ = answer.print();
-            ExitCode::from(if answer.use_stderr() { OUR_FAILURE } else { 0 })
-        }
+        Err(answer) => ExitCode::from(command::print_answer(&answer)),
     }
 }

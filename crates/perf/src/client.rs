@@ -111,6 +111,9 @@ fn connect(host: &str, port: u16, limit: Duration) -> Result<TcpStream> {
         let limit_s = limit.as_secs_f64();
         bail!("no answer within {limit_s} s; is the host up, and does a firewall drop the port?");
     }
+    if error.kind() == ErrorKind::ConnectionRefused {
+        bail!("the connection was refused; is `weft perf server` running there?");
+    }
     Err(error.into())
 }
 

@@ -27,8 +27,8 @@ pub struct PerfArgs {
 enum PerfCommand {
     /// Wait for clients, and serve one after another
     ///
-    /// What is measured is the client's to say. Ports: TCP for what the two say to each other at
-    /// PORT, and the streams at PORT+1, by UDP or TCP.
+    /// The client decides what is measured. The two sides talk by TCP at PORT; the streams use
+    /// PORT+1, by UDP or TCP.
     Server(Server),
     /// Measure with a server; `weft perf HOST` is the same
     Client(Client),
@@ -41,11 +41,11 @@ struct PortArgs {
     #[arg(short, long, default_value_t = PORT)]
     port: u16,
 
-    /// What the streams go by [default: what the other side takes, Shuttle first]
+    /// Transport of the streams [default: one that the other side accepts, Shuttle first]
     #[arg(long, value_name = "TRANSPORT")]
     transport: Option<TransportChoice>,
 
-    /// The only device that will do: weft0, weft_iw0, or an adapter of this machine
+    /// Use only this device: weft0, weft_iw0, or an adapter of this machine
     #[arg(short, long, value_name = "DEVICE")]
     device: Option<String>,
 
@@ -97,7 +97,7 @@ struct Client {
     #[arg(long, value_name = "OPERATION")]
     op: Option<TestOperation>,
 
-    /// Measure how long single messages take, instead of how many go through
+    /// Measure the latency of single messages instead of bandwidth
     #[arg(long)]
     latency: bool,
 
@@ -135,7 +135,7 @@ struct Client {
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
 
-    /// Leave the start out of the result; it is reported apart
+    /// Leave the start out of the result; it is reported separately
     #[arg(short = 'O', long, value_name = "SECONDS", default_value_t = 0.0)]
     omit: f64,
 
@@ -147,7 +147,7 @@ struct Client {
     #[arg(short, long)]
     events: bool,
 
-    /// Look at the data: every message of Sends and Reads, what Writes leave behind
+    /// Check the data: every message of Sends and Reads, and what Writes leave in memory
     #[arg(long)]
     verify: bool,
 
@@ -183,7 +183,7 @@ EXAMPLES
         weft perf server                        (on 192.0.2.1)
         weft perf 192.0.2.1
 
-    Both ways at once, eight streams, without the first two seconds:
+    Both directions at once, eight streams, without the first two seconds:
         weft perf 192.0.2.1 --bidirectional -P 8 -O 2
 
     How long does a message take, and how long do the slowest?
@@ -203,7 +203,7 @@ EXAMPLES
 WHAT IS SAID
     Rates count what was delivered, until the last of it was. `up` is what the client begins, `down`
     what the server does. A latency of Sends and Writes is half of a round trip, that of Reads and
-    Atomics a whole one. CPU is processor time, of the whole process on each side; a side that polls
+    Atomics a whole one. CPU is CPU time of the whole process on each side; a side that polls
     uses all of its CPU, with --events it does not.
 
 BETWEEN HOSTS

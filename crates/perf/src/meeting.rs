@@ -179,7 +179,7 @@ impl Meet<'_> {
 
     fn must_be_wanted(&self, id: &OwnedCmId) -> Result<()> {
         let (found, Some(wanted)) = (id.device(), self.device) else { return Ok(()) };
-        ensure!(found == wanted, "the way to the other side is by {found}, not by {wanted}");
+        ensure!(found == wanted, "the path to the other side uses {found}, not {wanted}");
         Ok(())
     }
 

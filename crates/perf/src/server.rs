@@ -42,11 +42,11 @@ pub struct ServerOptions {
 /// # Errors
 /// It cannot listen; or the one client's test failed.
 pub fn serve(options: &ServerOptions) -> Result<()> {
+    let wrong = |error: anyhow::Error| WrongArgument(format!("{error:#}"));
+    options.device.as_deref().map_or(Ok(()), check_device).map_err(wrong)?;
     // Without rdma-cm there is nothing to wait for.
     Cm::new()?;
-    let device = options.device.as_deref();
-    device.map_or(Ok(()), check_device).map_err(|error| WrongArgument(format!("{error:#}")))?;
-    let listener = listen(options.port)?;
+    let listener = listen(options.port).map_err(wrong)?;
     println!("weft perf: listening on port {}", listener.local_addr()?.port());
     let seat = Arc::new(ClientSlot::default());
     let (hand_over, clients) = mpsc::channel();
@@ -69,7 +69,8 @@ pub fn serve(options: &ServerOptions) -> Result<()> {
 fn listen(port: u16) -> Result<TcpListener> {
     let any: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
     let addresses = any.map(|ip| SocketAddr::new(ip, port));
-    TcpListener::bind(&addresses[..]).with_context(|| format!("listening on port {port}"))
+    TcpListener::bind(&addresses[..])
+        .with_context(|| format!("cannot listen at port {port} (-p takes another)"))
 }
 
 /// The slot of the client that is being served.

@@ -111,19 +111,20 @@ impl Test {
         ensure!(!atomic || bytes == ATOMIC_BYTES, "an atomic has 8 bytes, not {bytes}");
         ensure!(
             (1..=STREAMS_MAX).contains(&self.streams),
-            "there can be 1 to {STREAMS_MAX} streams"
+            "there can be 1 to {STREAMS_MAX} streams, not {}",
+            self.streams
         );
         ensure!((1..=DEPTH_MAX).contains(&depth), "a depth is 1 to {DEPTH_MAX}, not {depth}");
-        ensure!(self.up || self.down, "neither side would do anything");
+        ensure!(self.up || self.down, "neither side would begin a request");
         self.check_times()?;
         if self.latency {
-            ensure!(self.up && !self.down, "a latency is measured by the client alone");
-            ensure!(self.streams == 1, "a latency is that of one stream");
-            ensure!(!self.verify, "data is looked at in tests of bandwidth only");
+            ensure!(self.up && !self.down, "--latency is without -R and -b");
+            ensure!(self.streams == 1, "--latency is of one stream: leave out -P");
+            ensure!(!self.verify, "--verify is not for --latency");
             let watched = self.operation == TestOperation::Write && self.events;
-            ensure!(!watched, "nobody is told of a Write, so there are no events; try --op send");
+            ensure!(!watched, "a Write gives its receiver no event: with -e use --op send");
         }
-        ensure!(!(atomic && self.verify), "the data of atomics is not looked at");
+        ensure!(!(atomic && self.verify), "--verify is not for --op atomic");
         let total = self.region_bytes() as u64 * self.ends().len() as u64;
         ensure!(
             total <= MEMORY_MAX,
@@ -140,9 +141,12 @@ impl Test {
         ensure!(some.contains(&self.interval_s), "an interval is 0.01 to {SECONDS_MAX} seconds");
         match self.amount {
             TestAmount::Seconds(time) => {
-                ensure!(some.contains(&time), "a time is 0.01 to {SECONDS_MAX} seconds");
+                ensure!(
+                    some.contains(&time),
+                    "a time is 0.01 to {SECONDS_MAX} seconds, not {time}"
+                );
             }
-            TestAmount::Messages(count) => ensure!(count > 0, "a count is 1 at least"),
+            TestAmount::Messages(count) => ensure!(count > 0, "-n is 1 or more, not {count}"),
         }
         Ok(())
     }

@@ -96,7 +96,7 @@ impl CarriedFiles {
             rest = after;
             if lacking.contains(&file) {
                 let to = dir.join(&file.name);
-                put(&to, bytes).with_context(|| format!("writing {}", to.display()))?;
+                put(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
             }
         }
         Ok(())

@@ -63,7 +63,7 @@ fn program_for(machine: &str, host: &str) -> Result<File> {
     ensure!(
         machine == here,
         "{host} has no weft of this version, and is a {machine}: this weft is for {here}, and \
-         there is no static build for the other beside it. Install weft there, name it with \
+         there is no static build for the other in its directory. Install weft there, name it with \
          --remote-weft PATH, or name a directory with weft-static-ARCH-linux here by {STATIC_DIR}"
     );
     own()
@@ -94,7 +94,10 @@ fn static_build(dir: &Path, machine: &str) -> Option<PathBuf> {
 /// Sends a program to `host`, a machine like `machine` (`uname -sm`), where it is kept by the hash
 /// of the one that runs here.
 pub(crate) fn send(args: &SshArgs, host: &str, hash: &str, machine: &str) -> Result<()> {
-    ensure!(!args.no_push, "{host} has no weft of this version, and --no-push forbids to send one");
+    ensure!(
+        !args.no_push,
+        "{host} has no weft of this version, and --no-push forbids sending one: install weft there"
+    );
     let mut program = program_for(machine, host)?;
     let sent = hash_of(program.try_clone().context("opening weft itself")?)?;
     program.rewind().context("reading weft itself")?;

@@ -26,7 +26,7 @@ pub struct SshArgs {
     /// File with the key to log in with
     #[arg(short = 'i', value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub identity: Option<PathBuf>,
-    /// Log in by way of this host
+    /// Log in through this host, as ssh -J
     #[arg(short = 'J', value_name = "HOST")]
     pub jump: Option<String>,
     /// Option of ssh, as in ssh_config(5); may be given several times
@@ -119,7 +119,7 @@ pub fn shell_quote(text: &str) -> String {
 /// Why ssh ended before the far end spoke.
 pub(crate) fn explain(host: &str, status: ExitStatus) -> String {
     match status.code() {
-        Some(255) => format!("ssh did not reach {host}; what it says is above"),
+        Some(255) => format!("ssh did not reach {host}; its message is above"),
         Some(126 | 127) => {
             format!("{host} has no weft there: install it, or name it with --remote-weft PATH")
         }

@@ -1,6 +1,7 @@
 //! The command line, for the program of this crate and for `weft sim`.
 
 use std::io::{IsTerminal, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ struct RunArgs {
     /// A scenario's name, or a plan in a file that ends in .toml
     #[arg(value_name = "SCENARIO|PLAN.toml")]
     plan: String,
-    /// What all that is random follows from, instead of the plan's own
+    /// Random seed, instead of that of the plan
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Write everything that was measured here
@@ -52,9 +53,9 @@ struct RunArgs {
     /// Write pictures into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     svg: Option<PathBuf>,
-    /// How many runs at once; one for each processor if nothing is said
+    /// How many runs at once [default: one for each CPU]
     #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
+    jobs: Option<NonZeroUsize>,
 }
 
 const EXAMPLES: &str = "\
@@ -74,7 +75,7 @@ pub fn main(command: &SimArgs) -> Result<()> {
         SimCommand::List => list(),
         SimCommand::Show { scenario } => {
             let text = scenarios::find(scenario);
-            print(text.with_context(|| format!("there is no scenario `{scenario}`"))?)
+            print(text.with_context(|| no_scenario(scenario))?)
         }
     }
 }
@@ -90,9 +91,10 @@ fn run(args: &RunArgs) -> Result<()> {
     let mut plan = SimPlan::parse(&text_of(&args.plan)?).with_context(|| args.plan.clone())?;
     plan.seed = args.seed.unwrap_or(plan.seed);
     let runs = plan.runs().with_context(|| args.plan.clone())?;
+    check_outputs(args)?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let progress = SimProgress::new(runs.len());
-    let jobs = args.jobs.unwrap_or(processors);
+    let jobs = args.jobs.map_or(processors, usize::from);
     let outcomes = simulate_all(&runs, jobs, &|number, part| progress.hear(number, part))?;
     progress.end();
     let verdicts = plan.targets.iter().filter_map(|target| target.judge(&outcomes));
@@ -112,6 +114,15 @@ fn run(args: &RunArgs) -> Result<()> {
     print(&text(&plan, &results))
 }
 
+/// Fails for outputs that cannot be written, before the runs, which may take long.
+fn check_outputs(args: &RunArgs) -> Result<()> {
+    if let Some(path) = &args.json {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        file.with_context(|| cannot_write(path))?;
+    }
+    args.svg.as_deref().map_or(Ok(()), make_directory)
+}
+
 /// All that came out of a plan.
 #[derive(Debug, Serialize)]
 struct PlanResults<'a> {
@@ -124,17 +135,20 @@ struct PlanResults<'a> {
 
 fn text_of(plan: &str) -> Result<String> {
     if Path::new(plan).extension().is_some_and(|extension| extension == "toml") {
-        return std::fs::read_to_string(plan).with_context(|| format!("reading {plan}"));
+        return std::fs::read_to_string(plan).with_context(|| format!("cannot read {plan}"));
     }
     match scenarios::find(plan) {
         Some(text) => Ok(text.to_owned()),
-        None => bail!("there is no scenario `{plan}`; `list` names them, plans end in .toml"),
+        None => bail!("{}, and the file of a plan ends in .toml", no_scenario(plan)),
     }
 }
 
+fn no_scenario(name: &str) -> String {
+    format!("there is no scenario `{name}`; `weft sim list` names them")
+}
+
 fn draw(directory: &Path, name: &str, outcomes: &[RunOutcome]) -> Result<()> {
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("making {}", directory.display()))?;
+    make_directory(directory)?;
     for outcome in outcomes {
         let file = outcome.name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
         write(&directory.join(file + ".svg"), &picture::over_time(outcome))?;
@@ -149,7 +163,16 @@ fn draw(directory: &Path, name: &str, outcomes: &[RunOutcome]) -> Result<()> {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    std::fs::write(path, text).with_context(|| cannot_write(path))
+}
+
+fn make_directory(directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make the directory {}", directory.display()))
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
 }
 
 /// Prints what was asked for; a reader that has had enough is no failure.

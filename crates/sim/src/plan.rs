@@ -138,7 +138,7 @@ pub enum Engine {
 #[derive(Debug, thiserror::Error)]
 pub enum SimPlanError {
     /// It is not TOML, or lacks something.
-    #[error("the plan cannot be read: {0}")]
+    #[error("the plan is not valid TOML, or lacks something")]
     Toml(#[from] toml::de::Error),
     /// A value is wrong.
     #[error("`{key} = \"{value}\"`: {why}")]

@@ -50,10 +50,10 @@ pub struct PipeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = FORWARD_SECTIONS)]
 pub struct ForwardArgs {
-    /// Take connections here, and go on from there
+    /// Listen here, and connect from the far end
     #[arg(short = 'L', value_name = FORWARD, required_unless_present = "remote")]
     pub local: Vec<String>,
-    /// Take connections there, and go on from here
+    /// Listen at the far end, and connect from here
     #[arg(short = 'R', value_name = FORWARD)]
     pub remote: Vec<String>,
     /// How the far end is reached

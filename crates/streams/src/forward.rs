@@ -39,7 +39,10 @@ pub fn parse_forward(text: &str, is_remote: bool) -> Result<ForwardSpec> {
         [bind, rest @ ..] if words.len() == 4 => (bind.clone(), rest),
         rest => (String::from("localhost"), rest),
     };
-    let port = |text: &str| text.parse::<u16>().with_context(|| format!("`{text}` is no port"));
+    let port = |text: &str| {
+        let port = text.parse::<u16>().ok().filter(|port| *port > 0);
+        port.with_context(|| format!("`{text}` is no port from 1 to 65535"))
+    };
     Ok(ForwardSpec {
         is_remote,
         bind: if bind == "*" { String::from("::") } else { bind },
@@ -130,7 +133,7 @@ fn listen_all(end: ForwardEnd, forwards: &[ForwardSpec], events: &EventSender) -
             }
         }
         if let (0, Some(error)) = (listeners, failure) {
-            return Err(error).with_context(|| format!("listening at {shown}"));
+            return Err(error).with_context(|| format!("cannot listen at {shown}"));
         }
     }
     Ok(())
@@ -251,7 +254,9 @@ mod tests {
         assert_eq!(parse("8080:h:80"), wanted("localhost", 8080, "h", 80));
         assert_eq!(parse("*:8080:h:80"), wanted("::", 8080, "h", 80));
         assert_eq!(parse("[::1]:8080:[fe80::1]:80"), wanted("::1", 8080, "fe80::1", 80));
-        for text in ["", "80", "80:h", "80:h:x", "a:b:c:d:e", "[::1:8080:h:80", "70000:h:1"] {
+        for text in
+            ["", "80", "80:h", "80:h:x", "a:b:c:d:e", "[::1:8080:h:80", "70000:h:1", "8080:h:0"]
+        {
             assert_eq!(parse(text), None, "{text}");
         }
     }

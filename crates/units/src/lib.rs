@@ -11,7 +11,9 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
+use std::error::Error;
 use std::fmt;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::str::FromStr;
 
 #[cfg(feature = "serde")]
@@ -53,6 +55,19 @@ impl Malformed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongArgument(pub String);
+
+/// What is wrong with the text of a number, for the user of a command: the standard library says it
+/// in terms of its own types. None for an error that is not of a number.
+pub fn number_fault(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if error.is::<ParseFloatError>() {
+        return Some("not a number such as 2 or 0.5");
+    }
+    Some(match error.downcast_ref::<ParseIntError>()?.kind() {
+        IntErrorKind::Zero => "the number is at least 1",
+        IntErrorKind::PosOverflow => "the number is too large",
+        _ => "not a whole number, 0 or more",
+    })
+}
 
 /// Nanoseconds of a second.
 pub const NS_PER_SEC: u64 = 1_000_000_000;
@@ -253,6 +268,18 @@ fn write_scaled(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_of_numbers_are_in_words_for_users() {
+        let whole = |text: &str| number_fault(&text.parse::<u8>().unwrap_err());
+        assert_eq!(whole("x"), Some("not a whole number, 0 or more"));
+        assert_eq!(whole("256"), Some("the number is too large"));
+        let zero = "0".parse::<std::num::NonZeroU8>().unwrap_err();
+        assert_eq!(number_fault(&zero), Some("the number is at least 1"));
+        let part = "x".parse::<f64>().unwrap_err();
+        assert_eq!(number_fault(&part), Some("not a number such as 2 or 0.5"));
+        assert_eq!(number_fault(&Malformed::new("x", "a rate")), None);
+    }
 
     #[test]
     fn units_are_read() {

@@ -36,7 +36,7 @@ pub struct MeasureArgs {
     /// About how many seconds each measurement takes [default: 0.5, or 0.15 with --quick]
     #[arg(long, value_name = "S", value_parser = arguments::seconds)]
     seconds: Option<f64>,
-    /// What everything random on paths follows from
+    /// Seed of all random decisions on paths
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// Only the measurements with this in their name
@@ -47,7 +47,7 @@ pub struct MeasureArgs {
     out: Option<PathBuf>,
     #[command(flatten)]
     into: IntoArgs,
-    /// Go on with the run of this file, as it was begun
+    /// Continue the run of this file, with the options that it began with
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["suites", "quick", "rounds", "seconds", "seed", "out", "list"])]
     resume: Option<PathBuf>,

@@ -39,7 +39,7 @@ impl Browser {
             format!("PNG needs a browser, and none of {} is installed", BROWSERS.join(", "))
         })?;
         let dir = std::env::temp_dir().join(format!("weft-report-png-{}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         Ok(Self { browser, dir })
     }
 
@@ -49,7 +49,7 @@ impl Browser {
     /// The browser fails, or takes none.
     pub fn take(&self, drawing: &Drawing, png: &Path) -> Result<()> {
         let svg = self.dir.join("figure.svg");
-        fs::write(&svg, &drawing.svg).with_context(|| format!("writing {}", svg.display()))?;
+        fs::write(&svg, &drawing.svg).with_context(|| format!("cannot write {}", svg.display()))?;
         let png = std::path::absolute(png).context("where the picture goes")?;
         let [width, height] = drawing.size.map(f64::ceil);
         let spec = Spec::new(self.browser).args(OPTIONS);

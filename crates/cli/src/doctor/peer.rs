@@ -58,11 +58,10 @@ fn resolve(peer: &str) -> io::Result<SocketAddr> {
 
 /// Why nothing could be asked.
 fn not_there(address: SocketAddr, error: &io::Error) -> CheckResult {
-    let what = format!("{address} by TCP: {error}");
     let serve = "run weft doctor --serve there";
     match error.kind() {
         ErrorKind::ConnectionRefused => {
-            CheckResult::wrong("tcp", format!("nobody listens at {address}")).advise(serve)
+            CheckResult::wrong("tcp", format!("no process listens at {address}")).advise(serve)
         }
         ErrorKind::TimedOut | ErrorKind::WouldBlock => CheckResult::wrong(
             "tcp",
@@ -72,10 +71,10 @@ fn not_there(address: SocketAddr, error: &io::Error) -> CheckResult {
             "the host is down, or a firewall drops TCP; let port {PORT} through, and {serve}"
         )),
         ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::Other => {
-            CheckResult::wrong("tcp", format!("{what}: what listens there is something else"))
-                .advise(serve)
+            let what = format!("what listens at {address} is not weft doctor --serve");
+            CheckResult::wrong("tcp", what).advise(serve)
         }
-        _ => CheckResult::wrong("tcp", what).advise(serve),
+        _ => CheckResult::wrong("tcp", format!("{address} by TCP: {error}")).advise(serve),
     }
 }
 

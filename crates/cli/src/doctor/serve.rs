@@ -28,7 +28,7 @@ const DATAGRAM_MAX: usize = 65536;
 /// # Errors
 /// The port cannot be had.
 pub fn main(port: u16) -> Result<()> {
-    let (listener, udp) = bind(port).with_context(|| format!("listening at port {port}"))?;
+    let (listener, udp) = bind(port).with_context(|| format!("cannot listen at port {port}"))?;
     let at = listener.local_addr()?.port();
     writeln!(io::stdout(), "weft doctor: listening on port {at} of TCP and UDP")?;
     loop {

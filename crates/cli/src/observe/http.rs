@@ -104,7 +104,8 @@ type Accept = Box<dyn Fn() -> io::Result<Box<dyn HttpClient>>>;
 fn listener(at: &ListenAt) -> Result<Accept> {
     Ok(match at {
         ListenAt::Tcp(at) => {
-            let listener = TcpListener::bind(at).with_context(|| format!("listening at {at}"))?;
+            let listener =
+                TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"))?;
             eprintln!("weft: metrics at http://{}/metrics", listener.local_addr()?);
             Box::new(move || Ok(Box::new(listener.accept()?.0)))
         }
@@ -116,7 +117,7 @@ fn listener(at: &ListenAt) -> Result<Accept> {
             }
             let shown = path.display();
             let listener =
-                UnixListener::bind(path).with_context(|| format!("listening at {shown}"))?;
+                UnixListener::bind(path).with_context(|| format!("cannot listen at {shown}"))?;
             eprintln!("weft: metrics at unix:{shown}");
             Box::new(move || Ok(Box::new(listener.accept()?.0)))
         }

@@ -280,7 +280,7 @@ impl SourceText<'_> {
             return Err(self.error(within.span(), "`recovers_within` needs `recovers_to`"));
         }
         if expect.within_ns == 0 {
-            bail!("`within` is no time at all");
+            bail!("`within` is 0; write a time such as 1min");
         }
         Ok(expect)
     }

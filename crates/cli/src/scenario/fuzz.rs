@@ -23,7 +23,11 @@ impl SeedRange {
     /// # Errors
     /// With how a range is written.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no range of seeds such as 1..100, without the 100");
+        let wrong = || {
+            format!(
+                "`{text}` is no range of seeds such as 1..100, the first and one more than the last"
+            )
+        };
         let (first, end) = text.split_once("..").ok_or_else(wrong)?;
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
         let range = Self { first: number(first)?, end: number(end)? };

@@ -26,7 +26,7 @@ pub struct TraceArgs {
 pub enum TraceCommand {
     /// Draw rate, round trip, window and losses over time, as one page for a browser
     ///
-    /// The page needs nothing else, and asks nobody for anything.
+    /// The page is self-contained and loads nothing.
     Show(TraceShow),
 }
 
@@ -48,7 +48,8 @@ pub struct TraceShow {
 /// The file is no trace, or the page cannot be written.
 pub fn main(args: &TraceArgs) -> Result<()> {
     let TraceCommand::Show(show) = &args.command;
-    let text = fs::read(&show.file).with_context(|| format!("reading {}", show.file.display()))?;
+    let text =
+        fs::read(&show.file).with_context(|| format!("cannot read {}", show.file.display()))?;
     let run = read::read(&String::from_utf8_lossy(&text))
         .with_context(|| format!("{} is no trace of weft run --trace", show.file.display()))?;
     let page = page::draw(&run);
@@ -64,7 +65,7 @@ pub fn main(args: &TraceArgs) -> Result<()> {
 }
 
 fn write(path: &Path, page: &str) -> Result<()> {
-    fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+    fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
     writeln!(io::stdout(), "{}", path.display())?;
     Ok(())
 }

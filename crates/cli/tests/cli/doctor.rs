@@ -161,10 +161,10 @@ fn a_peer_that_is_not_there_or_is_something_else_is_told() {
     });
     let said = text(&doctor(&["--peer", &peer]).stdout);
     foreign.join().unwrap();
-    assert!(said.contains("something else"), "{said}");
+    assert!(said.contains("is not weft doctor --serve"), "{said}");
     let output = doctor(&["--peer", &peer]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("nobody listens at"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("no process listens at"), "{}", text(&output.stdout));
     let said = text(&doctor(&["--peer", "no.such.host.invalid"]).stdout);
     assert!(said.contains("WRONG peer"), "{said}");
 }

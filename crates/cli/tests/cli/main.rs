@@ -9,5 +9,6 @@ mod injection;
 mod install;
 mod perf;
 mod process;
+mod refusals;
 mod scenario;
 mod traffic;

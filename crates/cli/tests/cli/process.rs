@@ -159,19 +159,3 @@ fn help_is_an_answer() {
     }
     assert_eq!(text(&help.stderr), "");
 }
-
-#[test]
-fn a_wrong_argument_is_125_and_is_said_once() {
-    let said = |line: &str| {
-        let output = weft().args(line.split(' ')).output().unwrap();
-        assert_eq!(output.status.code(), Some(125), "{line}: {}", text(&output.stderr));
-        text(&output.stderr)
-    };
-    let missing = said("sim run nosuch.toml");
-    assert_eq!(missing, "weft: reading nosuch.toml: No such file or directory (os error 2)\n");
-    let unknown = said("sim run nosuch");
-    assert_eq!(unknown.matches("nosuch").count(), 1, "{unknown}");
-    assert!(said("bench --rounds 0 latency").contains("'--rounds <N>'"));
-    assert!(said("sim").contains("Usage: weft sim"));
-    assert!(said("perf --bogus").contains("--bogus"));
-}

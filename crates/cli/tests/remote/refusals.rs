@@ -91,7 +91,7 @@ fn a_full_disk_ends_the_copy_and_leaves_what_can_be_resumed() {
     {
         let output = host.cp(&[&source, &destination]);
         said(&output, 2, "disk/a: No space left on device");
-        said(&output, 2, "the same command goes on");
+        said(&output, 2, "run the same command again to resume");
         assert!(!host.dir.path("disk/a").exists());
     }
     let mut grown = Command::new("mount");

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 
@@ -11,8 +11,9 @@ use super::run::{EndEvent, Site};
 use super::{Launcher, PathArgs, print};
 use crate::tun;
 
-/// Starts a process that makes the path and keeps it; prints the path's name when it is up.
-pub fn up(launcher: &Launcher, args: &PathArgs) -> Result<()> {
+/// Starts a process that makes the path and keeps it; prints the path's name when it is up. Gives
+/// the exit status: that of the process if it has failed, which has then said why.
+pub fn up(launcher: &Launcher, args: &PathArgs) -> Result<u8> {
     // Faults of the arguments are told before anything is started.
     args.spec()?;
     let mut call = launcher.call("serve")?;
@@ -22,9 +23,12 @@ pub fn up(launcher: &Launcher, args: &PathArgs) -> Result<()> {
     let stdout = serving.stdout.take().context("the stdout of the WAN's process")?;
     BufReader::new(stdout).read_line(&mut name)?;
     if name.is_empty() {
-        bail!("the WAN is not up: {}", serving.wait()?);
+        let ended = serving.wait()?;
+        let status = ended.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code > 0);
+        return status.with_context(|| format!("the WAN is not up: its process ended: {ended}"));
     }
-    print(&name)
+    print(&name)?;
+    Ok(0)
 }
 
 /// Makes the path, says its name on stdout and keeps it until it is told to end.
