@@ -11,4 +11,5 @@ mod perf;
 mod process;
 mod refusals;
 mod scenario;
+mod simulated;
 mod traffic;

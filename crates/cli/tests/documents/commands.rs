@@ -1,8 +1,14 @@
 //! Each command of README.md and docs/ is run: by this test, or by another one that commands.txt
 //! names. What no test can run stands there too, with the reason.
+//!
+//! A block of code without a language, or with that of a shell, has commands. If one of its lines
+//! begins with the prompt `$ `, lines without one are output. Otherwise every line is a command,
+//! except those that continue the line above, which begin with a space. Anything else is marked:
+//! `text`, `toml`, `c` and so on.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use weft_testkit::{Dir, find, text, without_settings};
@@ -10,8 +16,11 @@ use weft_testkit::{Dir, find, text, without_settings};
 use super::{pages, read, root};
 
 const LIST: &str = "crates/cli/tests/documents/commands.txt";
-/// What a line of a page begins with if it is a command: Weft's own, not output or configuration.
-const PROGRAMS: [&str; 4] = ["weft", "make", "degen", "sh"];
+/// Languages of blocks with commands.
+const SHELLS: [&str; 4] = ["", "sh", "bash", "console"];
+const PROMPT: &str = "$ ";
+/// A shorter word says nothing about a command.
+const WORD_MIN: usize = 4;
 
 /// How each command is held.
 fn list() -> BTreeMap<String, String> {
@@ -35,7 +44,20 @@ fn every_documented_command_is_held_by_something() {
             }
         }
     }
-    assert!(missing.is_empty(), "{LIST} lacks these:\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "{LIST} lacks these (a block without commands is marked ```text):\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+fn every_command_of_the_list_is_on_a_page() {
+    let documented: BTreeSet<String> =
+        pages().iter().flat_map(|page| commands(&read(page))).collect();
+    let lines = list();
+    let stale: Vec<_> = lines.keys().filter(|command| !documented.contains(*command)).collect();
+    assert!(stale.is_empty(), "{LIST} has commands that no page has: {stale:#?}");
 }
 
 #[test]
@@ -45,7 +67,9 @@ fn what_holds_a_command_is_there() {
             Some(("by", place)) => {
                 let file = root().join(place);
                 let alone = PathBuf::from(format!("{}.rs", file.display()));
-                assert!(file.exists() || alone.exists(), "{command}: {place} is not there");
+                let tests = text_of(&file) + &text_of(&alone);
+                assert!(!tests.is_empty(), "{command}: {place} is not there");
+                assert!(mentions(&tests, &command), "{command}: {place} does not run it");
             }
             Some(("run", status)) => assert!(status.parse::<i32>().is_ok(), "{command}: {how}"),
             Some(("not:", why)) => assert!(why.len() > 8, "{command}: {how}"),
@@ -82,27 +106,48 @@ fn commands_that_can_be_run_here_do_what_they_should() {
     }
 }
 
+/// All text of a file, or of the files of a directory; empty if there is none.
+fn text_of(place: &Path) -> String {
+    let Ok(entries) = fs::read_dir(place) else {
+        return fs::read_to_string(place).unwrap_or_default();
+    };
+    entries.flatten().map(|entry| text_of(&entry.path())).collect()
+}
+
+/// Whether `tests` have a word of the command in them, other than the name of Weft itself.
+fn mentions(tests: &str, command: &str) -> bool {
+    let words = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+    let mut telling = words.filter(|word| word.len() >= WORD_MIN && *word != "weft");
+    telling.any(|word| tests.contains(word))
+}
+
 /// The commands in the blocks of code of a page.
 fn commands(page: &str) -> Vec<String> {
-    let blocks = page.split("```").skip(1).step_by(2);
-    let lines = blocks.flat_map(|block| block.lines().skip(1));
-    lines.filter_map(command).collect()
+    let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+    let shells = blocks.filter(|(language, _)| SHELLS.contains(&language.trim()));
+    shells.flat_map(|(_, lines)| commands_of_block(lines)).collect()
 }
 
-/// The command of a line, without its prompt and the comment behind it.
-fn command(line: &str) -> Option<String> {
-    let line = line.trim();
-    let line = line.strip_prefix("$ ").unwrap_or(line);
-    let line = line.split("  ").next()?.split(" # ").next()?.trim();
-    let mut words = line.split(' ').skip_while(|word| {
-        word.split_once('=').is_some_and(|(name, _)| name.chars().all(is_of_name))
+fn commands_of_block(block: &str) -> Vec<String> {
+    let has_prompts = block.lines().any(|line| line.starts_with(PROMPT));
+    let lines = block.lines().filter_map(|line| match line.strip_prefix(PROMPT) {
+        Some(line) => Some(line),
+        None => (!has_prompts && !line.starts_with([' ', '#'])).then_some(line),
     });
-    let is_command = words.next().is_some_and(|word| PROGRAMS.contains(&word));
-    // `weft perf: listening` is what a command says.
-    let is_output = words.next().is_some_and(|word| word.ends_with(':'));
-    (is_command && !is_output).then(|| line.to_owned())
+    let lines = lines.map(without_comment).filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
 }
 
-fn is_of_name(c: char) -> bool {
-    c.is_ascii_uppercase() || c == '_'
+/// A command without the comment behind it.
+fn without_comment(line: &str) -> &str {
+    let line = line.split("  ").next().unwrap_or_default();
+    line.split(" # ").next().unwrap_or_default().trim()
+}
+
+#[test]
+fn lines_of_a_block_are_commands_or_output() {
+    let of = |block: &str| commands(&format!("text\n```{block}```\n"));
+    assert_eq!(of("\nA=b tar c .  # why\n    --more\n# no\nweft ss\n"), ["A=b tar c .", "weft ss"]);
+    assert_eq!(of("console\n$ tshark -r x   as it is\nout\n  put\n"), ["tshark -r x"]);
+    assert_eq!(of("text\nweft: error: what\n"), [""; 0]);
 }
