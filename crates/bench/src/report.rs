@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueHint};
+use weft_chart::Drawing;
 
-use self::chart::{Drawing, FigureWidth};
+use self::chart::FigureWidth;
 use self::picture::Browser;
 use crate::arguments::wrong_argument;
 use crate::journal::Journal;

@@ -1,6 +1,6 @@
 //! Where values stand along an axis, and what is written beside it.
 
-use crate::number;
+use crate::text::{shorten, text_width};
 
 /// From where to where an axis goes, in the picture's units; downwards or to the left as well.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +21,21 @@ pub struct ChartAxis {
     ticks: Vec<(f64, String)>,
 }
 
-/// Names of places are at least so far apart.
-const APART: f64 = 44.0;
-/// Width of a letter of a name in the picture's units.
-const LETTER: f64 = 8.4;
+/// A label below a horizontal axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AxisLabel {
+    /// Where its value stands.
+    pub at: f64,
+    /// Where the middle of its text stands: a text at an edge of the picture is moved inwards.
+    pub middle: f64,
+    /// Its text.
+    pub text: String,
+}
+
+/// Between the labels of a horizontal axis, in ems.
+const BETWEEN: f64 = 0.8;
+/// The longest label has at most this part of a horizontal axis.
+const LONGEST: f64 = 0.4;
 /// More powers of ten than this are too close together.
 const POWERS_MAX: usize = 7;
 /// Values below this part of the largest are crowded on a linear axis.
@@ -35,40 +46,25 @@ const PARTS: f64 = 4.0;
 const EXCESS: f64 = 0.02;
 
 impl ChartAxis {
-    /// An axis with a tick at each of some places, or at some of them; `log` where it can be, and
-    /// `sizes` have powers of 1024 in their names.
+    /// An axis with a tick at each of some places; `log` where it can be, and `sizes` have powers of
+    /// 1024 in their names.
     pub fn of_places(places: &[f64], log: bool, sizes: bool, span: Span) -> Self {
         let [low, high] = bounds(places);
         let log = log && low > 0.0;
         let low = if log { low } else { low.min(0.0) };
-        let name = |place: f64| if sizes { size_name(place) } else { place.to_string() };
-        let named = places.iter().map(|place| (*place, name(*place)));
-        Self { span, log, low, high, ticks: Vec::new() }.with_ticks(named.collect(), APART)
+        let name = |place: f64| if sizes { size_name(place) } else { short(place) };
+        let ticks = places.iter().map(|place| (*place, name(*place))).collect();
+        Self { span, log, low, high, ticks }
     }
 
-    /// An axis with a tick at each of some places with names, in their order, or at some of them.
-    /// It is logarithmic where the greatest is more than 20 times the least.
+    /// An axis with a tick at each of some places with names, in their order. It is logarithmic
+    /// where the greatest is more than 20 times the least.
     pub fn of_names(named: Vec<(f64, String)>, span: Span) -> Self {
         let places: Vec<f64> = named.iter().map(|(place, _)| *place).collect();
         let [low, high] = bounds(&places);
         let log = low > 0.0 && high > low * CROWDED;
         let low = if log { low } else { low.min(0.0) };
-        let longest = named.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(0);
-        let apart = APART.max(LETTER * (longest + 1) as f64);
-        Self { span, log, low, high, ticks: Vec::new() }.with_ticks(named, apart)
-    }
-
-    /// Gives the axis those ticks that are `apart` from their neighbours, the last one in any case.
-    fn with_ticks(mut self, named: Vec<(f64, String)>, apart: f64) -> Self {
-        let mut last = f64::INFINITY;
-        for (place, name) in named.into_iter().rev() {
-            if (last - self.at(place)).abs() >= apart {
-                last = self.at(place);
-                self.ticks.push((place, name));
-            }
-        }
-        self.ticks.reverse();
-        self
+        Self { span, log, low, high, ticks: named }
     }
 
     /// An axis with ticks at round numbers that holds all of some values; `log` where it can be.
@@ -77,7 +73,8 @@ impl ChartAxis {
         if log && low > 0.0 {
             return Self::of_powers(low, high, span);
         }
-        let (low, high) = (low.min(0.0), high.max(f64::MIN_POSITIVE));
+        let (low, high) = (low.min(0.0), high.max(0.0));
+        let high = if high > low { high } else { 1.0 };
         let step = nice((high - low) / PARTS);
         let (first, last) = ((low / step).floor() as i32, (high / step - EXCESS).ceil() as i32);
         let value = |part: i32| f64::from(part) * step;
@@ -106,9 +103,54 @@ impl ChartAxis {
         Self { span, log: true, low: 10f64.powi(first), high: 10f64.powi(last), ticks }
     }
 
-    /// Whether the axis is logarithmic.
-    pub fn is_log(&self) -> bool {
-        self.log
+    /// Its name, of that quantity, which says whether it is logarithmic.
+    pub fn label(&self, quantity: &str) -> String {
+        let scale = if self.log { ", log scale" } else { "" };
+        format!("{quantity}{scale}")
+    }
+
+    /// Labels of a horizontal axis in a font of `font` points between two edges: as many of its
+    /// ticks as have room, each second or third of them if that is as many. The last is one of them
+    /// in any case.
+    pub fn labels_across(&self, font: f64, [left, right]: [f64; 2]) -> Vec<AxisLabel> {
+        let most = (right - left) * LONGEST;
+        let label = |(at, text): (f64, String)| {
+            let text = shorten(&text, font, most);
+            let half = text_width(&text, font) / 2.0;
+            AxisLabel { at, middle: at.min(right - half).max(left + half), text }
+        };
+        let mut all: Vec<AxisLabel> = self.ticks().map(label).collect();
+        all.reverse();
+        let apart = |a: &AxisLabel, b: &AxisLabel| {
+            // By their order: a wide label that was moved inwards may have passed its neighbour.
+            let halves = (text_width(&a.text, font) + text_width(&b.text, font)) / 2.0;
+            a.middle - b.middle >= halves + BETWEEN * font
+        };
+        let each = |step: usize| all.iter().step_by(step).collect::<Vec<_>>();
+        let fits = |labels: &Vec<&AxisLabel>| labels.windows(2).all(|two| apart(two[0], two[1]));
+        let regular = (1..=all.len()).map(each).find(fits).unwrap_or_default();
+        let mut most: Vec<&AxisLabel> = Vec::new();
+        for label in &all {
+            if most.last().is_none_or(|last| apart(last, label)) {
+                most.push(label);
+            }
+        }
+        let chosen = if regular.len() >= most.len() { regular } else { most };
+        chosen.into_iter().rev().cloned().collect()
+    }
+
+    /// Labels of a vertical axis: those of its ticks that are `apart` from each other, the last one
+    /// in any case.
+    pub fn labels_up(&self, apart: f64) -> Vec<(f64, String)> {
+        let mut labels: Vec<(f64, String)> = Vec::new();
+        let ticks: Vec<(f64, String)> = self.ticks().collect();
+        for (at, text) in ticks.into_iter().rev() {
+            if labels.last().is_none_or(|(last, _)| (last - at).abs() >= apart) {
+                labels.push((at, text));
+            }
+        }
+        labels.reverse();
+        labels
     }
 
     /// Where a value stands.
@@ -152,13 +194,24 @@ fn nice(value: f64) -> f64 {
     steps.into_iter().find(|step| *step >= value * 0.999).unwrap_or(value)
 }
 
+/// A number of a tick: short whatever its magnitude.
 fn short(value: f64) -> String {
-    match value {
-        v if v >= 1e6 => format!("{}M", number(v / 1e6)).replace(".00", ""),
-        v if v >= 1e4 => format!("{}k", number(v / 1e3)).replace(".00", "").replace(".0k", "k"),
-        v => {
-            let text = format!("{v:.6}");
-            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    let trimmed = |text: String| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    };
+    let scaled = |unit: f64, name: &str| trimmed(format!("{:.3}", value / unit)) + name;
+    match value.abs() {
+        0.0 => String::from("0"),
+        size if (1e-4..1e4).contains(&size) => trimmed(format!("{value:.6}")),
+        size if (1e4..1e6).contains(&size) => scaled(1e3, "k"),
+        size if (1e6..1e9).contains(&size) => scaled(1e6, "M"),
+        size if (1e9..1e12).contains(&size) => scaled(1e9, "G"),
+        size if (1e12..1e15).contains(&size) => scaled(1e12, "T"),
+        _ => {
+            let text = format!("{value:.2e}");
+            let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+            format!("{}e{power}", trimmed(digits.to_owned()))
         }
     }
 }
@@ -168,7 +221,7 @@ fn size_name(bytes: f64) -> String {
     match bytes {
         _ if exact(1048576.0) => format!("{}M", bytes / 1048576.0),
         _ if exact(1024.0) => format!("{}K", bytes / 1024.0),
-        _ => bytes.to_string(),
+        _ => short(bytes),
     }
 }
 
@@ -207,13 +260,17 @@ mod tests {
         assert!((0.0..=100.0).contains(&axis.at(0.05)) && (0.0..=100.0).contains(&axis.at(2000.0)));
     }
 
+    fn texts(labels: &[AxisLabel]) -> Vec<&str> {
+        labels.iter().map(|label| label.text.as_str()).collect()
+    }
+
     #[test]
     fn places_are_named_and_thinned_from_the_right() {
         let sizes: Vec<f64> = (0..8).map(|power| 1024.0 * f64::powi(4.0, power)).collect();
         let wide = Span { from: 0.0, to: 200.0 };
-        let axis = ChartAxis::of_places(&sizes, true, true, wide);
-        let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
-        assert_eq!(names, ["4K", "64K", "1M", "16M"]);
+        let labels =
+            ChartAxis::of_places(&sizes, true, true, wide).labels_across(15.0, [0.0, 200.0]);
+        assert_eq!(texts(&labels), ["4K", "64K", "1M", "16M"]);
         let one = ChartAxis::of_places(&[64.0], true, true, SPAN);
         assert_eq!(one.at(64.0), 50.0);
     }
@@ -226,14 +283,25 @@ mod tests {
             ChartAxis::of_names(named.collect(), wide)
         };
         let rates = named(&[(1e9, "1gbit"), (1e10, "10gbit"), (1e11, "100gbit")]);
-        let ticks: Vec<(i64, String)> =
-            rates.ticks().map(|(at, name)| (at.round() as i64, name)).collect();
-        let wanted = [(0, "1gbit"), (200, "10gbit"), (400, "100gbit")];
-        assert_eq!(ticks, wanted.map(|(at, name)| (at, name.to_owned())));
+        assert_eq!(rates.label("rate"), "rate, log scale");
+        let labels = rates.labels_across(15.0, [0.0, 400.0]);
+        assert_eq!(texts(&labels), ["1gbit", "10gbit", "100gbit"]);
+        let at: Vec<i64> = labels.iter().map(|label| label.at.round() as i64).collect();
+        assert_eq!(at, [0, 200, 400]);
+        let half = text_width("1gbit", 15.0) / 2.0;
+        assert_eq!(labels[0].middle, half, "moved inwards from the edge");
         let losses = named(&[(0.0, "0%"), (0.1, "0.1%"), (5.0, "5%")]);
-        assert!(!losses.is_log(), "zero has no logarithm");
-        let names: Vec<String> = losses.ticks().map(|(_, name)| name).collect();
-        assert_eq!(names, ["0.1%", "5%"], "names do not overlap");
+        assert_eq!(losses.label("loss"), "loss", "zero has no logarithm");
+        let labels = losses.labels_across(15.0, [0.0, 400.0]);
+        assert_eq!(texts(&labels), ["0%", "5%"], "names do not overlap");
+    }
+
+    #[test]
+    fn a_tick_is_short_whatever_its_magnitude() {
+        let shown = [0.25, 1e-4, 2.5e-9, -0.4, 9999.0, 12_500.0, 2.5e6, -1e9, 7.5e12, 1e200];
+        let wanted =
+            ["0.25", "0.0001", "2.5e-9", "-0.4", "9999", "12.5k", "2.5M", "-1G", "7.5T", "1e200"];
+        assert_eq!(shown.map(short), wanted);
     }
 
     #[test]
@@ -253,6 +321,9 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_no_panic() {
+        let zeros = ChartAxis::of_values(&[0.0; 3], true, SPAN);
+        let names: Vec<String> = zeros.ticks().map(|(_, name)| name).collect();
+        assert_eq!(names, ["0", "0.25", "0.5", "0.75", "1"]);
         for log in [false, true] {
             assert!(ChartAxis::of_values(&[], log, SPAN).at(1.0).is_finite());
             assert!(ChartAxis::of_places(&[], log, true, SPAN).at(1.0).is_finite());

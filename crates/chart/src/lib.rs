@@ -1,14 +1,23 @@
 //! Tables in Markdown and charts in SVG, for the commands that have results to show.
 //!
-//! Invariant: no text that is handed in becomes markup.
+//! Invariants: no text that is handed in becomes markup, none is cut off by the edge of its
+//! picture, and none lies on another, whatever the names and the numbers are.
 #![forbid(unsafe_code)]
 
 mod axis;
+mod dots;
+mod line;
 mod look;
+mod picture;
 mod svg;
 mod table;
+mod text;
 
-pub use axis::{ChartAxis, Span, range, wants_log};
+pub use axis::{AxisLabel, ChartAxis, Span, range, wants_log};
+pub use dots::{DotChart, DotGroup, DotRow};
+pub use line::{ChartCurve, ChartPlaces, ChartPoint, LineChart};
 pub use look::{SeriesLook, spread, style};
+pub use picture::{ChartPart, Drawing, FONT, PictureKind};
 pub use svg::{Svg, escape};
 pub use table::{markdown, number};
+pub use text::{bold_width, text_width};

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::Svg;
+use crate::picture::FONT;
 
 /// Colours on white and on black. Each has a contrast of 4.5 to 1 or more with its paper.
 const COLOURS: [(&str, &str); 9] = [
@@ -29,7 +30,7 @@ const MARKS: [&str; 6] = [
 
 /// What carries the data: a word of the series' name, its colour and its mark. The first word that
 /// occurs decides.
-const CARRIERS: [(&str, usize, usize); 24] = [
+const CARRIERS: [(&str, usize, usize); 31] = [
     ("libfabric", 4, 3),
     ("UCX", 5, 4),
     ("QUIC", 7, 5),
@@ -54,6 +55,14 @@ const CARRIERS: [(&str, usize, usize); 24] = [
     ("victim", 2, 2),
     ("cold", 0, 0),
     ("resumed", 1, 1),
+    // Of a trace: of each pair one has the look of the first carrier, one that of the second.
+    ("sent", 0, 0),
+    ("received", 1, 1),
+    ("smoothed", 0, 0),
+    ("least", 1, 1),
+    ("window", 0, 0),
+    ("in flight", 1, 1),
+    ("lost", 7, 2),
 ];
 /// Words that tell series of one carrier apart: by their dash, and by marks that are not filled.
 const VARIANTS: [(&str, usize); 6] = [
@@ -131,11 +140,10 @@ fn by_hash(name: &str) -> (usize, usize) {
     (hash % COLOURS.len(), hash / COLOURS.len() % MARKS.len())
 }
 
-/// The style of a picture whose root has the class `chart`, light and dark, in a font of `size`
-/// points.
-pub fn style(size: u32) -> String {
+/// The style of pictures, whose roots have the class `chart`, light and dark.
+pub fn style() -> String {
     let mut light = format!(
-        ".chart{{font:{size}px system-ui,sans-serif}}.chart text{{fill:#222}}.chart .p{{fill:#fff}}\
+        ".chart{{font:{FONT}px system-ui,sans-serif}}.chart text{{fill:#222}}.chart .p{{fill:#fff}}\
          .chart .g{{stroke:#ddd;fill:none}}.chart .l{{fill:none;stroke-width:2}}\
          .chart .w{{stroke-width:1.5}}.chart .k{{fill:none;stroke-width:.75}}\
          .chart .m{{stroke-width:1.5}}"

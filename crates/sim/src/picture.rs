@@ -4,66 +4,45 @@
 //! Rate of each flow, round trip of each flow, and the queue of each link, one chart below the
 //! other over the same time. [`shares`] draws what varied against what was reached.
 
-use weft_chart::{ChartAxis, SeriesLook, Span, Svg, escape, spread, style, wants_log};
+use weft_chart::{ChartCurve, ChartPlaces, ChartPoint, LineChart, PictureKind, SeriesLook};
 use weft_units::{Bitrate, parse_bytes, parse_time_ns};
 
 use crate::run::RunOutcome;
 
-/// Width of the whole picture, that of a page's column.
-const WIDTH: f64 = 740.0;
-const HEIGHT: f64 = 190.0;
-const LEFT: f64 = 62.0;
-const TOP: f64 = 34.0;
-const GAP: f64 = 60.0;
-/// Size of the text, and the mean width of a letter of it.
-const FONT: u32 = 14;
-const LETTER: f64 = 8.4;
-/// Height of a line of text.
-const LINE: f64 = 17.0;
-/// How far along a curve its label points to it, in per cent of its points.
-const LATE: usize = 95;
+/// Width of the whole picture and height of the curves of a chart, in points. On a phone the
+/// letters of such a picture still have nine points.
+const SIZE: [f64; 2] = [600.0, 190.0];
 /// More curves than this cannot be told apart.
 const CURVES_MAX: usize = 12;
-
-/// A curve and its name.
-struct ChartCurve {
-    name: String,
-    points: Vec<(f64, f64)>,
-}
-
-/// A chart: its title, with the unit, and its curves.
-struct Chart {
-    title: String,
-    curves: Vec<ChartCurve>,
-}
 
 /// The horizontal axis of the charts of a picture.
 struct Across<'a> {
     label: &'a str,
-    /// Places with names; none for an axis that begins at zero and has even steps.
-    places: Vec<(f64, String)>,
+    places: ChartPlaces,
 }
 
 /// Rate, round trip and queue over time.
 pub fn over_time(outcome: &RunOutcome) -> String {
     let curves = &outcome.curves;
     let seconds: Vec<f64> = curves.at_ns.iter().map(|at_ns| *at_ns as f64 / 1e9).collect();
-    let curve = |name: String, values: &[u64], unit: f64| {
-        let values = values.iter().map(|value| *value as f64 / unit);
-        ChartCurve { name, points: seconds.iter().copied().zip(values).collect() }
+    let course = |name: String, values: &[u64]| {
+        let values = values.iter().map(|value| *value as f64 / 1e6);
+        curve(name, seconds.iter().copied().zip(values))
     };
     let flows = || outcome.flows.iter().zip(&curves.flows).enumerate();
     let name = |number: usize, label: &str| format!("{} {label}", number + 1);
-    let rates = flows().map(|(n, (flow, own))| curve(name(n, &flow.label), &own.rate_bps, 1e6));
-    let rtts = flows().map(|(n, (flow, own))| curve(name(n, &flow.label), &own.rtt_ns, 1e6));
+    let rates = flows().map(|(n, (flow, own))| course(name(n, &flow.label), &own.rate_bps));
+    let rtts = flows().map(|(n, (flow, own))| course(name(n, &flow.label), &own.rtt_ns));
     let queues = outcome.links.iter().zip(&curves.queue_ns);
-    let queues = queues.map(|(link, queue_ns)| curve(link.name.clone(), queue_ns, 1e6));
+    let queues = queues.map(|(link, queue_ns)| course(link.name.clone(), queue_ns));
+    let places = ChartPlaces::Course(seconds.last().copied().unwrap_or(0.0));
+    let across = Across { label: "seconds", places };
     let charts = [
-        Chart { title: "rate, Mbit/s".into(), curves: rates.take(CURVES_MAX).collect() },
-        Chart { title: "round trip, ms".into(), curves: rtts.take(CURVES_MAX).collect() },
-        Chart { title: "queue, ms".into(), curves: queues.take(CURVES_MAX).collect() },
+        chart("rate, Mbit/s", rates.take(CURVES_MAX).collect(), &across),
+        chart("round trip, ms", rtts.take(CURVES_MAX).collect(), &across),
+        chart("queue, ms", queues.take(CURVES_MAX).collect(), &across),
     ];
-    draw(&outcome.name, &Across { label: "seconds", places: Vec::new() }, &charts)
+    draw(&outcome.name, &charts)
 }
 
 /// The share of the ceiling of the runs of a plan against the value named `along`, one curve for
@@ -71,6 +50,7 @@ pub fn over_time(outcome: &RunOutcome) -> String {
 /// single flows are. None unless that value is a number.
 pub fn shares(name: &str, outcomes: &[RunOutcome], along: &str) -> Option<String> {
     let mut curves: Vec<(ChartCurve, ChartCurve)> = Vec::new();
+    let point = |x: f64, y: f64| ChartPoint { x, heights: [y; 3] };
     let mut places: Vec<(f64, String)> = Vec::new();
     for outcome in outcomes {
         let text = outcome.values.get(along)?;
@@ -80,26 +60,31 @@ pub fn shares(name: &str, outcomes: &[RunOutcome], along: &str) -> Option<String
         let label = others.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ");
         let found = curves.iter().position(|(share, _)| share.name == label);
         let index = found.unwrap_or_else(|| {
-            let empty = || ChartCurve { name: label.clone(), points: Vec::new() };
+            let empty = || curve(label.clone(), std::iter::empty());
             curves.push((empty(), empty()));
             curves.len() - 1
         });
         let jain = outcome.groups.iter().map(|group| group.jain).fold(1.0, f64::min);
-        curves[index].0.points.push((at, outcome.total.share_of_ceiling));
-        curves[index].1.points.push((at, jain));
+        curves[index].0.points.push(point(at, outcome.total.share_of_ceiling));
+        curves[index].1.points.push(point(at, jain));
     }
     for points in curves.iter_mut().flat_map(|(a, b)| [&mut a.points, &mut b.points]) {
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
     }
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     places.dedup();
     let (shares, jains): (Vec<_>, Vec<_>) = curves.into_iter().unzip();
-    let mut charts = vec![Chart { title: "share of the ceiling".into(), curves: shares }];
-    if jains.iter().flat_map(|curve| &curve.points).any(|(_, jain)| *jain < 1.0) {
-        let title = "Jain's index of fairness, the least of all controllers".into();
-        charts.push(Chart { title, curves: jains });
+    let across = Across { label: along, places: ChartPlaces::Named(places) };
+    let unfair = jains.iter().flat_map(|curve| &curve.points).any(|point| point.heights[0] < 1.0);
+    let mut charts = vec![chart("share of the ceiling", shares, &across)];
+    if unfair {
+        charts.push(chart(
+            "Jain's index of fairness, the least of all controllers",
+            jains,
+            &across,
+        ));
     }
-    Some(draw(name, &Across { label: along, places }, &charts))
+    Some(draw(name, &charts))
 }
 
 /// The number that a text stands for, in the unit that it names: percent, bits per second,
@@ -112,61 +97,21 @@ fn number(text: &str) -> Option<f64> {
     bare.parse().ok().or_else(rate).or_else(time).or_else(bytes)
 }
 
-fn draw(title: &str, across: &Across<'_>, charts: &[Chart]) -> String {
-    let height = TOP + charts.len() as f64 * (HEIGHT + GAP);
-    let title = escape(title);
-    let root = format!("role=\"img\" aria-label=\"{title}\" class=\"chart\"");
-    let mut svg = Svg::new(WIDTH, height, &root);
-    svg.put(format_args!("<title>{title}</title>\n<style>{}</style>", style(FONT)));
-    svg.put(format_args!("<rect class=\"p\" width=\"100%\" height=\"100%\"/>"));
-    svg.put(format_args!("<g font-weight=\"600\"><text x=\"8\" y=\"20\">{title}</text></g>"));
-    let names =
-        charts.iter().flat_map(|chart| &chart.curves).map(|curve| curve.name.chars().count());
-    let right = WIDTH - names.max().unwrap_or(0) as f64 * LETTER - 34.0;
-    for (index, chart) in charts.iter().enumerate() {
-        let top = TOP + 18.0 + index as f64 * (HEIGHT + GAP);
-        draw_chart(&mut svg, chart, across, (top, right));
-    }
-    svg.finish()
+/// A curve through some points; [`chart`] gives it its look.
+fn curve(name: String, points: impl Iterator<Item = (f64, f64)>) -> ChartCurve {
+    let points = points.map(|(x, y)| ChartPoint { x, heights: [y; 3] }).collect();
+    ChartCurve { look: SeriesLook::of(&name), name, points }
 }
 
-fn draw_chart(svg: &mut Svg, chart: &Chart, across: &Across<'_>, (top, right): (f64, f64)) {
-    let points = || chart.curves.iter().flat_map(|curve| &curve.points);
-    let bottom = top + HEIGHT;
-    let [xs, ys]: [Vec<f64>; 2] =
-        [points().map(|point| point.0).collect(), points().map(|point| point.1).collect()];
-    let log = wants_log(&ys);
-    let width = Span { from: LEFT, to: right };
-    let x = match &across.places[..] {
-        [] => ChartAxis::of_course(&xs, width),
-        places => ChartAxis::of_names(places.to_vec(), width),
-    };
-    let y = ChartAxis::of_values(&ys, log, Span { from: bottom, to: top });
-    let scale = if log { ", log scale" } else { "" };
-    svg.text(8.0, top - 8.0, "start", &format!("{}{scale}", chart.title));
-    for (at, label) in y.ticks() {
-        svg.line(&[(LEFT, at), (right, at)], "class=\"g\"");
-        svg.text(LEFT - 6.0, at + 5.0, "end", &label);
-    }
-    for (at, label) in x.ticks() {
-        svg.text(at, bottom + 17.0, "middle", &label);
-    }
-    let scale = if x.is_log() { ", log scale" } else { "" };
-    svg.text(right, bottom + 32.0, "end", &format!("{}{scale}", across.label));
-    let looks = SeriesLook::of_all(chart.curves.iter().map(|curve| curve.name.as_str()));
-    let place = |(a, b): &(f64, f64)| (x.at(*a), y.at(*b));
-    // Shortly before the end, where all flows stop.
-    let late = |curve: &ChartCurve| curve.points.get(curve.points.len() * LATE / 100).map(place);
-    let ends: Vec<(f64, f64)> =
-        chart.curves.iter().map(|curve| late(curve).unwrap_or((right, bottom))).collect();
-    let labels = spread(&ends.iter().map(|end| end.1).collect::<Vec<_>>(), LINE, top, bottom);
-    for ((curve, look), (end, label)) in chart.curves.iter().zip(looks).zip(ends.iter().zip(labels))
-    {
-        look.line(svg, &curve.points.iter().map(place).collect::<Vec<_>>());
-        look.leader(svg, *end, (right + 14.0, label));
-        look.mark(svg, right + 14.0, label);
-        svg.text(right + 24.0, label + 5.0, "start", &curve.name);
-    }
+fn chart(value: &str, mut curves: Vec<ChartCurve>, across: &Across<'_>) -> LineChart {
+    let looks = SeriesLook::of_all(curves.iter().map(|curve| curve.name.as_str()));
+    curves.iter_mut().zip(looks).for_each(|(curve, look)| curve.look = look);
+    let (value, across, places) = (value.into(), across.label.into(), across.places.clone());
+    LineChart { value, log: false, across, places, curves }
+}
+
+fn draw(title: &str, charts: &[LineChart]) -> String {
+    LineChart::stack(charts, SIZE).picture(title, SIZE[0], PictureKind::File).svg
 }
 
 #[cfg(test)]
@@ -183,9 +128,9 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_picture() {
-        let curve = ChartCurve { name: "<a&b>".into(), points: vec![(0.0, 1.0), (1.0, 2.0)] };
-        let across = Across { label: "s", places: Vec::new() };
-        let svg = draw("t", &across, &[Chart { title: "x".into(), curves: vec![curve] }]);
+        let curve = curve("<a&b>".into(), [(0.0, 1.0), (1.0, 2.0)].into_iter());
+        let across = Across { label: "s", places: ChartPlaces::Course(1.0) };
+        let svg = draw("t", &[chart("x", vec![curve], &across)]);
         assert!(svg.contains("&lt;a&amp;b&gt;") && svg.ends_with("</svg>\n"));
         assert!(svg.contains("class=\"l c"), "{svg}");
         assert!(!svg.contains("NaN"), "{svg}");
@@ -194,11 +139,10 @@ mod tests {
     #[test]
     fn what_varied_has_the_plans_own_names_on_a_scale_that_tells_them_apart() {
         let places = [(1e9, "1gbit"), (1e10, "10gbit"), (1e11, "100gbit")];
-        let points = places.map(|(at, _)| (at, 0.9)).to_vec();
+        let curve = curve("weave".into(), places.iter().map(|(at, _)| (*at, 0.9)));
         let places = places.map(|(at, name)| (at, name.to_owned())).to_vec();
-        let curve = ChartCurve { name: "weave".into(), points };
-        let across = Across { label: "rate", places };
-        let svg = draw("t", &across, &[Chart { title: "x".into(), curves: vec![curve] }]);
+        let across = Across { label: "rate", places: ChartPlaces::Named(places) };
+        let svg = draw("t", &[chart("x", vec![curve], &across)]);
         for text in [">1gbit<", ">10gbit<", ">100gbit<", ">rate, log scale<"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }

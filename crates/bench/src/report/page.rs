@@ -1,7 +1,7 @@
 //! The page: for each run what it was, then each figure with what was published, what is measured
 //! here, what of it was reproduced, and all numbers in a table.
 
-use weft_chart::escape;
+use weft_chart::{escape, style};
 
 use super::chart::{self, FigureWidth};
 use crate::figure::Figure;
@@ -26,7 +26,7 @@ pub fn html(journals: &[Journal]) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <title>Weft and its peers</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <title>Weft and its peers</title>\n<style>\n{STYLE}{}\n</style>\n</head>\n<body>\n\
          <a class=\"skip\" href=\"#figures\">To the figures</a>\n\
          <header><h1>Weft and its peers</h1>\n\
          <p>The figures of the papers that Weft implements, measured on one machine. Under each \
@@ -34,7 +34,8 @@ pub fn html(journals: &[Journal]) -> String {
          published shape was reproduced. Points are medians; the stroke through a point is its \
          range over the rounds.</p></header>\n\
          <nav aria-label=\"Figures\">{contents}</nav>\n<main id=\"figures\">\n{parts}</main>\n\
-         </body>\n</html>\n"
+         </body>\n</html>\n",
+        style()
     )
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use weft_chart::Drawing;
 
-use super::chart::Drawing;
 use crate::lab::is_installed;
 use crate::process::Spec;
 

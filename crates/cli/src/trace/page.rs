@@ -2,17 +2,16 @@
 
 use std::fmt::Write;
 
-use weft_chart::{ChartAxis, Span, Svg, escape};
+use weft_chart::{
+    ChartCurve, ChartPlaces, ChartPoint, LineChart, PictureKind, SeriesLook, escape, style,
+};
 use weft_units::{show_bytes, show_time};
 
 use super::read::{Samples, TracedQp, TracedRun};
 
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 170.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 110.0;
-const TOP: f64 = 30.0;
-const BOTTOM: f64 = 28.0;
+/// Width of a picture and height of the curves of a chart, in points. On a phone its letters still
+/// have nine points.
+const SIZE: [f64; 2] = [600.0, 130.0];
 /// Rates are means over so many parts of the time.
 const PARTS: usize = 200;
 /// Queue pairs that are drawn, of those that have sent or received most.
@@ -20,14 +19,11 @@ const QPS_MAX: usize = 16;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
-svg{width:100%;height:auto;margin:.5rem 0}\
-svg text{font:12px system-ui,sans-serif;fill:currentColor}\
-.grid{stroke:currentColor;stroke-opacity:.15;fill:none}\
-.c0,.c1{fill:none;stroke-width:1.6}.c0{stroke:#0072b2}.c1{stroke:#d55e00}\
-text.n0{fill:#0072b2}text.n1{fill:#d55e00}\
-@media(prefers-color-scheme:dark){.c0{stroke:#56b4e9}.c1{stroke:#e69f00}\
-text.n0{fill:#56b4e9}text.n1{fill:#e69f00}}";
+body{font:16px/1.5 system-ui,sans-serif;color:#1c1f23;background:#fff;max-width:46rem;\
+margin:0 auto;padding:1rem;overflow-wrap:anywhere}\
+@media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#16191d}}\
+h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.3rem;margin:1.5rem 0 .25rem}\
+svg{display:block;width:100%;height:auto;margin:.5rem 0}";
 
 /// A chart: its title with the unit, and its curves with their names, two at most.
 struct TraceChart<'a> {
@@ -40,8 +36,9 @@ pub fn draw(run: &TracedRun) -> String {
     let title = escape(&run.title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n"
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>{title}</title>\n<style>{STYLE}{}</style>\n<h1>{title}</h1>\n",
+        style()
     );
     let mut qps: Vec<_> = run.qps.iter().collect();
     qps.sort_by_key(|(_, qp)| std::cmp::Reverse(total(&qp.bytes_out) + total(&qp.bytes_in)));
@@ -86,10 +83,15 @@ fn put_qp(page: &mut String, number: &str, qp: &TracedQp, end_s: f64) {
         },
         TraceChart { title: "packets lost", curves: vec![("lost", lost)] },
     ];
-    for chart in &charts {
-        if chart.curves.iter().any(|(_, points)| points.iter().any(|(_, value)| *value > 0.0)) {
-            page.push_str(&picture(chart, end_s));
-        }
+    let seen = |chart: &TraceChart<'_>| {
+        chart.curves.iter().any(|(_, points)| points.iter().any(|(_, value)| *value > 0.0))
+    };
+    let charts = charts.into_iter().filter(seen).map(|chart| chart.drawn(end_s));
+    let charts: Vec<LineChart> = charts.collect();
+    if !charts.is_empty() {
+        let part = LineChart::stack(&charts, SIZE);
+        let title = format!("Queue pair {number}");
+        page.push_str(&part.picture(&title, SIZE[0], PictureKind::Page).svg);
     }
     for (at_s, status) in qp.failures.iter().take(1) {
         let _ = writeln!(page, "<p>{at_s:.3} s: the first failure, status {status}</p>");
@@ -140,36 +142,26 @@ fn differences(curve: &Samples, end_s: f64, scale: f64) -> Samples {
     if curve.is_empty() { Vec::new() } else { (0..PARTS).map(part).collect() }
 }
 
-fn picture(chart: &TraceChart<'_>, end_s: f64) -> String {
-    let mut svg = Svg::new(WIDTH, HEIGHT, "role=\"img\"");
-    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    let heights: Vec<f64> = chart
-        .curves
-        .iter()
-        .flat_map(|(_, points)| points.iter().map(|(_, value)| *value))
-        .collect();
-    let x = ChartAxis::of_values(&[0.0, end_s], false, Span { from: LEFT, to: right });
-    let y = ChartAxis::of_values(&heights, false, Span { from: bottom, to: TOP });
-    svg.text(LEFT, 16.0, "start", chart.title);
-    for (at, name) in y.ticks() {
-        svg.line(&[(LEFT, at), (right, at)], "class=\"grid\"");
-        svg.text(LEFT - 6.0, at + 4.0, "end", &name);
+impl TraceChart<'_> {
+    fn drawn(self, end_s: f64) -> LineChart {
+        let curve = |(name, points): (&str, Samples)| {
+            let points = points.into_iter().map(|(x, y)| ChartPoint { x, heights: [y; 3] });
+            let look = SeriesLook::of(name);
+            ChartCurve { name: name.to_owned(), look, points: points.collect() }
+        };
+        LineChart {
+            value: self.title.to_owned(),
+            log: false,
+            across: String::from("seconds"),
+            places: ChartPlaces::Course(end_s),
+            curves: self
+                .curves
+                .into_iter()
+                .filter(|curve| !curve.1.is_empty())
+                .map(curve)
+                .collect(),
+        }
     }
-    for (at, name) in x.ticks() {
-        svg.text(at, bottom + 18.0, "middle", &format!("{name} s"));
-    }
-    let mut name_y = f64::NEG_INFINITY;
-    for (i, (name, points)) in chart.curves.iter().enumerate() {
-        let Some((_, last)) = points.last() else { continue };
-        let places: Vec<(f64, f64)> = points.iter().map(|(s, v)| (x.at(*s), y.at(*v))).collect();
-        svg.line(&places, &format!("class=\"c{i}\""));
-        // Names stand at the ends of their curves, one below the other where those meet.
-        let apart = (y.at(*last) - name_y).abs() >= 14.0;
-        name_y = if apart { y.at(*last) } else { name_y + 14.0 };
-        let place = format!("class=\"n{i}\" x=\"{:.1}\" y=\"{:.1}\"", right + 6.0, name_y + 4.0);
-        svg.put(format_args!("<text {place}>{}</text>", escape(name)));
-    }
-    svg.finish()
 }
 
 #[cfg(test)]
