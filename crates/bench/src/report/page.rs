@@ -5,7 +5,7 @@ use weft_chart::{escape, style};
 
 use super::chart::{self, FigureWidth};
 use crate::figure::Figure;
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalHead};
 use crate::reading::Readings;
 use crate::summary::{self, ClaimVerdict};
 
@@ -15,10 +15,10 @@ const STYLE: &str = include_str!("page.css");
 
 /// The page of some runs.
 pub fn html(journals: &[Journal]) -> String {
-    let mut parts = String::new();
-    let mut contents = String::new();
+    let (mut heads, mut contents, mut parts) = (String::new(), String::new(), String::new());
     for (number, journal) in journals.iter().enumerate() {
-        let part = Part { journal, suffix: suffix(number) };
+        let part = Part { journal, suffix: suffix(number), alone: journals.len() == 1 };
+        heads += &part.head();
         contents += &part.contents();
         parts += &part.html();
     }
@@ -33,7 +33,7 @@ pub fn html(journals: &[Journal]) -> String {
          stands what the paper published, what is measured here in its place, and what of the \
          published shape was reproduced. Points are medians; the stroke through a point is its \
          range over the rounds.</p></header>\n\
-         <nav aria-label=\"Figures\">{contents}</nav>\n<main id=\"figures\">\n{parts}</main>\n\
+         {heads}<nav aria-label=\"Figures\">{contents}</nav>\n<main id=\"figures\">\n{parts}</main>\n\
          </body>\n</html>\n",
         style()
     )
@@ -47,6 +47,8 @@ fn suffix(number: usize) -> String {
 struct Part<'a> {
     journal: &'a Journal,
     suffix: String,
+    /// Whether the page has no other run.
+    alone: bool,
 }
 
 impl Part<'_> {
@@ -80,7 +82,18 @@ impl Part<'_> {
     fn html(&self) -> String {
         let figures = self.figures().map(|(figure, svg)| self.section(&figure, &svg));
         let figures: String = figures.collect();
-        format!("{}{}{}{figures}{}", self.banner(), self.summary(), self.run(), self.gaps())
+        format!("{}{figures}{}", self.run(), self.gaps())
+    }
+
+    /// What a reader is to see first: whether it is a result, and what came out.
+    fn head(&self) -> String {
+        let JournalHead { commit, date, .. } = &self.journal.head;
+        let run = if self.alone { String::new() } else { format!(": commit {commit}, {date}") };
+        let text = self.banner() + &self.summary();
+        if text.is_empty() {
+            return text;
+        }
+        format!("<section><h2>In short{}</h2>\n{text}</section>\n", escape(&run))
     }
 
     /// What the run was.
@@ -134,13 +147,22 @@ impl Part<'_> {
             }
         };
         let text = list(true, "What holds") + &list(false, "What does not hold");
-        match text.as_str() {
-            "" => text,
-            _ => format!(
-                "<section><h2>In short</h2>\n<p>Each number is the ratio of the two that the \
-                 sentence compares.</p>\n{text}</section>\n"
-            ),
+        if text.is_empty() {
+            return text;
         }
+        let (held, tried) = self.counts();
+        format!(
+            "<p>{held} of the {tried} statements that were checked hold. Each number is the ratio \
+             of the two that the sentence compares.</p>\n{text}"
+        )
+    }
+
+    /// How many statements hold, of how many that were checked.
+    fn counts(&self) -> (usize, usize) {
+        let figures = self.journal.head.figures.iter();
+        let holds = figures.flat_map(|figure| verdicts(figure, &self.journal.readings));
+        let checked: Vec<bool> = holds.filter_map(|verdict| verdict.holds).collect();
+        (checked.iter().filter(|holds| **holds).count(), checked.len())
     }
 
     fn section(&self, figure: &Figure, svg: &str) -> String {
@@ -230,7 +252,7 @@ fn table(figure: &Figure, readings: &Readings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{FigureAxis, FigureCurve, FigurePoint, Relation, Scale};
+    use crate::figure::{Bound, Claim, FigureAxis, FigureCurve, FigurePoint, Relation, Scale};
     use crate::reading::{ProbeReading, ReadingUnit, record};
 
     fn journal() -> Journal {
@@ -243,9 +265,17 @@ mod tests {
             limits: hostile.into(),
             x: FigureAxis { label: hostile.into(), scale: Scale::Names },
             curves: vec![FigureCurve { name: hostile.into(), points: vec![point] }],
+            claims: vec![Claim {
+                text: hostile.into(),
+                over: "s".into(),
+                under: "s".into(),
+                bound: Bound::Most(1.0),
+                otherwise: hostile.into(),
+            }],
             ..Figure::default()
         };
         let mut journal = Journal::default();
+        journal.head.rounds = 1;
         journal.head.figures.push(figure);
         journal.head.machine = hostile.into();
         journal.missing.insert(hostile.into(), hostile.into());
@@ -262,6 +292,16 @@ mod tests {
         let html = html(&[journal(), journal()]);
         assert!(!html.contains("<script") && !html.contains("\" onload"), "{html}");
         assert!(html.contains("&lt;script&gt;"));
+    }
+
+    #[test]
+    fn what_the_run_is_worth_stands_on_top() {
+        let html = html(&[journal()]);
+        let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}: {html}"));
+        assert!(
+            at("This is no result.") < at("1 of the 1 statements") && at("What holds") < at("<nav")
+        );
+        assert!(at("<nav") < at("<h2>The run"));
     }
 
     #[test]
