@@ -7,6 +7,8 @@
 #   PEERS=no       leaves scp, rsync and qcp out
 #   PARTS="..."    of `wan`, `files` and `local` (default: all)
 #   INTO=FILE      puts the table between its marks in FILE instead of printing it
+#   KEEP=DIR       keeps what is measured in DIR and goes on with what is there: a table of several
+#                  runs, each of a path, a part or a round
 # Times are end to end without ssh's log-in, `ssh HOST true`, which is measured before each round
 # and path. CPU is that of all processes of an end, ssh and sshd with them. The controller of TCP is
 # that of the route (`ip route ... congctl`).
@@ -26,6 +28,9 @@ files=20000
 sshd=$(command -v sshd || echo /usr/sbin/sshd)
 dir=$(mktemp -d)
 export DIR=$dir
+# What was measured.
+kept=${KEEP:-$dir}
+mkdir -p "$kept"
 trap 'rm -rf "$dir"' EXIT
 [ "$(id -u)" != 0 ] || mkdir -p /run/sshd
 for key in host user; do ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
@@ -127,11 +132,11 @@ across() {
 row() {
     local spec=$1 mb=$2 name=$3 tcp=$4
     shift 4
-    if grep -qsF "$spec|$name|$mb|-" "$dir/over"; then return; fi
+    if grep -qsF "$spec|$name|$mb|-" "$kept/over"; then return; fi
     local said
     said=$(across "$spec" "$tcp" "$@")
-    echo "$spec|$name|$mb|$login|${said// /|}" >>"$dir/results"
-    case $said in -*) echo "$spec|$name|$mb|-" >>"$dir/over" ;; esac
+    echo "$spec|$name|$mb|$login|${said// /|}" >>"$kept/results"
+    case $said in -*) echo "$spec|$name|$mb|-" >>"$kept/over" ;; esac
 }
 
 ssh=(ssh -F "$dir/ssh_config")
@@ -143,7 +148,7 @@ pipe=(env WEFT_PATHS=off "$weft" pipe -e "${ssh[*]}" --remote-weft "$dir/weft-th
 log_in() {
     # As it is told with the rows, whose times have it in them.
     login=$(across "$1" bbr "${ssh[@]}" "$2" true | cut -d' ' -f1)
-    grep -qsF "login|$1|" "$dir/logins" || echo "login|$1|$login" >>"$dir/logins"
+    grep -qsF "login|$1|" "$kept/logins" || echo "login|$1|$login" >>"$kept/logins"
 }
 
 wan_rows() {
@@ -151,6 +156,9 @@ wan_rows() {
     log_in "$spec" far
     row "$spec" "$mb" "weft cp" bbr "${cold[@]}" "$file" "far:$dir/out"
     cmp "$file" "$dir/out" || echo "weft cp: the copy differs" >&2
+    # A copy that is not measured, from which the next one knows this path and no other.
+    rm -rf "$XDG_STATE_HOME" "$dir/state-far"
+    across "$spec" bbr "${copy[@]}" "$file" "far:$dir/out" >/dev/null
     row "$spec" "$mb" "weft cp, the path known" bbr "${copy[@]}" "$file" "far:$dir/out"
     row "$spec" "$mb" "weft cp, from there" bbr "${cold[@]}" "far:$file" "$dir/out"
     row "$spec" "$mb" "tar, weft pipe" bbr sh -c 'tar c -C "$0" file | "$@"' "$dir" \
@@ -188,9 +196,16 @@ local_rows() {
 
 # The rows of all rounds as a table: medians, and the least and the most behind them.
 table() {
+    local rounds versions
+    # Without the copies that were given up, which are not tried again.
+    rounds=$(grep -v '|-|' "$kept/results" | cut -d'|' -f1-3 | sort | uniq -c | awk '
+        { if (!least || $1 < least) least = $1; if ($1 > most) most = $1 }
+        END { print least (most > least ? " to " most : "") }')
+    versions="$("$weft" --version); $(ssh -V 2>&1 | cut -d, -f1);"
+    versions+=" $(rsync --version | awk 'NR == 1 { print $1, $2, $3 }')"
     echo "$(date +%F), $(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)," \
-        "Linux $(uname -r), ${ROUNDS:-3} rounds, $(ssh -V 2>&1 | cut -d, -f1)." \
-        "Log-in: $(awk -F'|' '{ printf "%s%s %.2f s", sep, $2, $3; sep = "; " }' "$dir/logins")."
+        "Linux $(uname -r); $versions; rounds: $rounds." \
+        "Log-in: $(awk -F'|' '{ printf "%s%s %.2f s", sep, $2, $3; sep = "; " }' "$kept/logins")."
     echo
     echo "| path | what | MB | s without the log-in | Mbit/s | of the ceiling |" \
         "CPU s/GB here, there |"
@@ -216,7 +231,7 @@ table() {
             return rate * 0.965 * (1 - loss)
         }
         {
-            key = $1 "|" $2
+            key = $1 "|" $2 "|" $3
             if (!(key in times)) order[++rows] = key
             mb[key] = $3
             if ($5 == "-") { times[key] = "-"; next }
@@ -236,7 +251,7 @@ table() {
                     name[2], m, s, span, rate, top ? sprintf("%.2f", rate / top) : "", \
                     median(near[key]) * 1000 / m, median(far[key]) * 1000 / m
             }
-        }' limit="$LIMIT" "$dir/results"
+        }' limit="$LIMIT" "$kept/results"
 }
 
 if [[ $parts = *" files "* ]]; then
