@@ -46,8 +46,8 @@ const PARTS: f64 = 4.0;
 const EXCESS: f64 = 0.02;
 
 impl ChartAxis {
-    /// An axis with a tick at each of some places; `log` where it can be, and `sizes` have powers of
-    /// 1024 in their names.
+    /// An axis with a tick at each of some places; `log` where it can be, and `sizes` have powers
+    /// of 1024 in their names.
     pub fn of_places(places: &[f64], log: bool, sizes: bool, span: Span) -> Self {
         let [low, high] = bounds(places);
         let log = log && low > 0.0;

@@ -7,12 +7,14 @@ use crate::{ChartAxis, SeriesLook, Span, Svg, spread, wants_log};
 
 /// Right margin without names.
 const RIGHT: f64 = 16.0;
-/// Between the curves and the names at their ends: a thin line and the mark.
-const LEADER: f64 = 28.0;
+/// Width of the thin line between the curves and the names at their ends.
+const LEADER: f64 = 14.0;
+/// Width of what shows the look of a curve in front of its name: its line and its mark.
+const SAMPLE: f64 = 36.0;
 /// Curves that are narrower than this cannot be read.
 const PLOT_MIN: f64 = 260.0;
-/// Width of the line and the mark before a name below the chart.
-const KEY: f64 = 54.0;
+/// Where names below the chart begin.
+const KEY: f64 = 8.0 + SAMPLE + 8.0;
 /// How far along a curve over time its label points to it, in per cent of its points: shortly
 /// before the end, where all stop.
 const LATE: usize = 95;
@@ -85,7 +87,8 @@ impl LineChart {
         let widest = |texts: &mut dyn Iterator<Item = f64>| texts.fold(0.0, f64::max);
         let left = 12.0 + EDGE + widest(&mut charts.iter().map(|chart| chart.widest_tick()));
         let names = charts.iter().flat_map(|chart| &chart.curves).map(|curve| &curve.name);
-        let margin = LEADER + EDGE + widest(&mut names.map(|name| text_width(name, FONT)));
+        let margin =
+            LEADER + SAMPLE + 8.0 + EDGE + widest(&mut names.map(|name| text_width(name, FONT)));
         let labelled = width - left - margin >= PLOT_MIN;
         let right = width - if labelled { margin } else { RIGHT };
         let margins = Margins { width, left, right, labelled };
@@ -159,6 +162,14 @@ impl LineChart {
     }
 }
 
+impl ChartCurve {
+    /// Its look, from `x` on.
+    fn sample(&self, svg: &mut Svg, x: f64, y: f64) {
+        self.look.line(svg, &[(x, y), (x + SAMPLE, y)]);
+        self.look.mark(svg, x + SAMPLE / 2.0, y);
+    }
+}
+
 /// A chart whose axes are known.
 struct Plot<'a> {
     chart: &'a LineChart,
@@ -214,10 +225,10 @@ impl Plot<'_> {
         let half = LINE / 2.0;
         let places = spread(&wanted, LINE, self.top + half, self.bottom - half);
         for ((curve, end), y) in self.chart.curves.iter().zip(ends).zip(places) {
-            let elbow = (self.margins.right + 16.0, y);
-            curve.look.leader(svg, *end, elbow);
-            curve.look.mark(svg, elbow.0, y);
-            svg.text(elbow.0 + LEADER - 16.0, y + 5.0, "start", &curve.name);
+            let elbow = self.margins.right + LEADER;
+            curve.look.leader(svg, *end, (elbow, y));
+            curve.sample(svg, elbow, y);
+            svg.text(elbow + SAMPLE + 8.0, y + 5.0, "start", &curve.name);
         }
     }
 
@@ -228,8 +239,7 @@ impl Plot<'_> {
         let mut top = foot;
         for index in order {
             let (curve, y) = (&self.chart.curves[index], top + LINE / 2.0);
-            curve.look.line(svg, &[(8.0, y), (44.0, y)]);
-            curve.look.mark(svg, 26.0, y);
+            curve.sample(svg, 8.0, y);
             let lines = wrap(&curve.name, FONT, self.margins.width - KEY - EDGE);
             svg.lines(KEY, y + 5.0, "start", &lines);
             top += lines.len().max(1) as f64 * LINE;

@@ -33,8 +33,8 @@ pub fn html(journals: &[Journal]) -> String {
          stands what the paper published, what is measured here in its place, and what of the \
          published shape was reproduced. Points are medians; the stroke through a point is its \
          range over the rounds.</p></header>\n\
-         {heads}<nav aria-label=\"Figures\">{contents}</nav>\n<main id=\"figures\">\n{parts}</main>\n\
-         </body>\n</html>\n",
+         {heads}<nav aria-label=\"Figures\">{contents}</nav>\n\
+         <main id=\"figures\">\n{parts}</main>\n</body>\n</html>\n",
         style()
     )
 }
