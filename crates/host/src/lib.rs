@@ -49,6 +49,7 @@ mod iwarp_ports;
 mod known_paths;
 mod lease;
 mod link;
+mod log_line;
 pub mod managed;
 mod poll_group;
 mod poll_history;
@@ -67,7 +68,6 @@ mod wakes;
 mod xrcd;
 
 pub use weft_capture::json_text;
-pub use weft_net::report::level_label;
 
 pub use config::{CmTransport, ProgressMode, Settings, VARIABLES};
 pub use context::Context;
@@ -83,6 +83,7 @@ pub use faults::{
 };
 pub use host::{Host, HostSetup};
 pub use known_paths::KnownPaths;
+pub use log_line::LogFormat;
 pub use process::HostHome;
 pub use qp::{HostQp, HostQpInit};
 pub use srq::{HostSrq, SrqInit};

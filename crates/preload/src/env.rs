@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 use weft_fault::FaultPlan;
-use weft_host::VARIABLES;
+use weft_host::{LogFormat, VARIABLES};
 
 use crate::ibv::device;
 use crate::log::{self, LogLevel};
@@ -28,8 +28,8 @@ pub struct PreloadSettings {
     pub log: LogLevel,
     /// `VERBS_LOG_FILE`: where diagnostics go instead of stderr.
     pub log_file: Option<CString>,
-    /// `WEFT_LOG_FORMAT=json`: a line is an object.
-    pub log_json: bool,
+    /// `WEFT_LOG_FORMAT`: the form of a line.
+    pub log_format: LogFormat,
 }
 
 impl Default for PreloadSettings {
@@ -39,7 +39,7 @@ impl Default for PreloadSettings {
             passthrough: false,
             log: LogLevel::Warn,
             log_file: None,
-            log_json: false,
+            log_format: LogFormat::Text,
         }
     }
 }
@@ -120,10 +120,9 @@ fn parse(
                     warnings.push("WEFT_LOG is none of off, error, warn, info, debug, trace".into())
                 }
             },
-            b"WEFT_LOG_FORMAT" => match value {
-                b"json" => settings.log_json = true,
-                b"text" => {}
-                _ => {
+            b"WEFT_LOG_FORMAT" => match LogFormat::parse(value) {
+                Some(format) => settings.log_format = format,
+                None => {
                     warnings.push("WEFT_LOG_FORMAT is neither text nor json; taken as text".into())
                 }
             },

@@ -1,11 +1,13 @@
-//! Reports on stderr, one line each; nothing ever goes to stdout.
+//! Reports on stderr, one line each; nothing ever goes to stdout. [`weft_host::LogFormat`] is the
+//! form of a line.
 
 use std::collections::BTreeSet;
 use std::fmt::Arguments;
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 
-use log::{LevelFilter, Log, Metadata, Record};
-use weft_net::report::level_label;
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use weft_host::LogFormat;
 use weft_sync::Mutex;
 
 /// Different lines about refused connections, in the life of a process.
@@ -43,11 +45,18 @@ impl Log for StderrLog {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let label = level_label(record.level());
-        line(format_args!("weft: {label}: {}", record.args()));
+        if self.enabled(record.metadata()) {
+            format().put_record(record, &write_line);
+        }
     }
 
     fn flush(&self) {}
+}
+
+/// The form of the lines of this process.
+fn format() -> LogFormat {
+    static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+    *FORMAT.get_or_init(LogFormat::of_environment)
 }
 
 /// From now on writes the log, up to the level of `WEFT_LOG`.
@@ -60,7 +69,7 @@ pub fn write_engine_log() {
 
 /// Warns that something failed, or differs from what the user asked for.
 pub fn warn(text: Arguments<'_>) {
-    line(format_args!("weft: warning: {text}"));
+    format().put(Level::Warn, text, &[], &write_line);
 }
 
 impl Reports {
@@ -73,71 +82,80 @@ impl Reports {
 
     /// There is no connection to `peer`: SDP has failed, and TCP is forbidden.
     pub fn refused(&self, peer: SocketAddr, why: &str) {
-        self.once(format!(
-            "weft: error: refused to connect to {peer} by clear TCP: {why}; {REMEDY}"
-        ));
+        let text = format!("refused to connect to {peer} by clear TCP: {why}; {REMEDY}");
+        self.once(Level::Error, text);
     }
 
     /// `peer` has not answered by UDP, and TCP is forbidden.
     pub fn silent(&self, peer: SocketAddr) {
         let (ip, port) = (peer.ip(), peer.port());
-        self.once(format!(
-            "weft: error: no answer by UDP from {ip} port {port}, which is not connected to by \
-             clear TCP: {REMEDY}"
-        ));
+        let text = format!(
+            "no answer by UDP from {ip} port {port}, which is not connected to by clear TCP: \
+             {REMEDY}"
+        );
+        self.once(Level::Error, text);
     }
 
     /// A listener at `at` serves this machine alone.
     pub fn unserved(&self, at: SocketAddr, why: &str) {
-        self.once(format!(
-            "weft: warning: callers of other hosts are refused at {at}: {why}, and clear TCP is \
-             for this machine; WEFT_SOCKETS=prefer or a rule in WEFT_SOCKETS_RULES permits it"
-        ));
+        let text = format!(
+            "callers of other hosts are refused at {at}: {why}, and clear TCP is for this machine; \
+             WEFT_SOCKETS=prefer or a rule in WEFT_SOCKETS_RULES permits it"
+        );
+        self.once(Level::Warn, text);
     }
 
     /// Writes a line once: applications try again and again.
-    fn once(&self, text: String) {
+    fn once(&self, level: Level, text: String) {
         let mut told = self.told.lock();
         if told.len() < REFUSALS_MAX && !told.contains(&text) {
-            line(format_args!("{text}"));
+            format().put(level, format_args!("{text}"), &[], &write_line);
             told.insert(text);
         }
     }
 
     /// A connection to `peer` was made.
     pub fn connected(&self, peer: SocketAddr, carrier: Carrier<'_>) {
-        self.tell("connected to", peer, carrier);
+        self.tell("connected", "connected to", peer, carrier);
     }
 
     /// A connection from `peer` was made.
     pub fn accepted(&self, peer: SocketAddr, carrier: Carrier<'_>) {
-        self.tell("accepted", peer, carrier);
+        self.tell("accepted", "accepted", peer, carrier);
     }
 
     /// An application listens at `at`.
     pub fn listens(&self, at: SocketAddr, carrier: Carrier<'_>) {
-        self.tell("listens at", at, carrier);
+        self.tell("listens", "listens at", at, carrier);
     }
 
-    fn tell(&self, what: &str, peer: SocketAddr, carrier: Carrier<'_>) {
+    fn tell(&self, event: &str, what: &str, address: SocketAddr, carrier: Carrier<'_>) {
         if !self.verbose {
             return;
         }
-        let id = std::process::id();
-        match carrier {
-            Carrier::Sdp(fabric, style) => {
-                line(format_args!("weft: {id}: {what} {peer}: SDP over {fabric}, {style}"));
+        let carrier = match carrier {
+            Carrier::Sdp(fabric, style) => format!("SDP over {fabric}, {style}"),
+            Carrier::Pair => "a pair on this host".to_owned(),
+            Carrier::Tcp(why) => format!("TCP, {why}"),
+        };
+        let text = format!("{what} {address}: {carrier}");
+        match format() {
+            LogFormat::Text => {
+                write_line(format!("weft: {}: {text}\n", std::process::id()).as_bytes());
             }
-            Carrier::Pair => line(format_args!("weft: {id}: {what} {peer}: a pair on this host")),
-            Carrier::Tcp(why) => line(format_args!("weft: {id}: {what} {peer}: TCP, {why}")),
+            LogFormat::Json => {
+                let whose = if event == "listens" { "at" } else { "peer" };
+                let address = address.to_string();
+                let fields = [("event", event), (whose, &address), ("carrier", &carrier)];
+                format().put(Level::Info, format_args!("{text}"), &fields, &write_line);
+            }
         }
     }
 }
 
 /// One write, so that lines of several threads and processes do not mix; without a stderr it fails,
 /// and nobody is there to be told.
-fn line(text: Arguments<'_>) {
-    let text = format!("{text}\n");
-    // SAFETY: the buffer is `text`, alive and of this length.
-    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+fn write_line(line: &[u8]) {
+    // SAFETY: the buffer is `line`, alive and of this length.
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }

@@ -58,6 +58,36 @@ fn a_line_of_json_has_the_fields_of_its_event() {
     assert!(line(&["\"event\":\"id state\"", "\"to\":\"CONNECTED\"", &peer]), "{said}");
 }
 
+/// The sockets library writes its log in the same form.
+#[test]
+fn each_line_of_a_program_of_sockets_is_an_object() {
+    let Some(lab) = Lab::with(&["python3", "curl"]) else { return };
+    let port = free_port();
+    let program = |name| {
+        let program = lab.program(name).with_sockets().env("WEFT_LANE", "off");
+        let program = program.env("WEFT_SOCKETS_RULES", "use sdp * * *:*");
+        program.env("WEFT_LOG", "debug").env("WEFT_LOG_FORMAT", "json")
+    };
+    let served = lab.write("served", "what is fetched");
+    let server = program("python3").args("-m http.server --bind 127.0.0.1").arg(port.to_string());
+    let server = server.within(served.parent().expect("a directory")).start().listening(port);
+    let curl = program("curl").arg("-sS").arg(format!("http://127.0.0.1:{port}/served"));
+    let fetched = curl.run().success();
+    let server = server.end();
+    assert_eq!(fetched.stdout, "what is fetched");
+    for said in [fetched.stderr, server.stderr] {
+        // The server has a log of its own, which names the time first.
+        let lines = said.lines().filter(|line| line.starts_with('{') || line.contains("weft"));
+        let lines = lines.map(|line| {
+            let parsed = serde_json::from_str::<serde_json::Value>(line);
+            parsed.unwrap_or_else(|error| panic!("{error}: {line}"))
+        });
+        let lines: Vec<_> = lines.collect();
+        let has = |event: &str| lines.iter().any(|line| line["event"] == event);
+        assert!(has("state") && (has("connected") || has("accepted")), "{said}");
+    }
+}
+
 #[test]
 fn every_change_of_state_is_seen() {
     for (transport, device) in DEVICES {

@@ -1,11 +1,14 @@
 //! The log of Weft's crates on stderr, in the form that it has under `libweft.so`.
 
 use std::io::Write;
+use std::sync::OnceLock;
 
 use log::{LevelFilter, Log, Metadata, Record};
-use weft_host::level_label;
+use weft_host::LogFormat;
 
-struct PerfLog;
+struct PerfLog {
+    format: LogFormat,
+}
 
 impl Log for PerfLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -13,18 +16,21 @@ impl Log for PerfLog {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let label = level_label(record.level());
-        let line = format!("weft: {label}: {}\n", record.args());
-        // Without a stderr there is nobody to tell.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        self.format.put_record(record, &|line| {
+            // Without a stderr there is nobody to tell.
+            let _ = std::io::stderr().write_all(line);
+        });
     }
 
     fn flush(&self) {}
 }
 
-/// Writes the log from now on, up to the level of `WEFT_LOG`; of later calls nothing comes.
+/// Writes the log from now on, up to the level of `WEFT_LOG` and in the form of `WEFT_LOG_FORMAT`;
+/// of later calls nothing comes.
 pub fn write_log() {
-    if log::set_logger(&PerfLog).is_ok() {
+    static LOG: OnceLock<PerfLog> = OnceLock::new();
+    let log = LOG.get_or_init(|| PerfLog { format: LogFormat::of_environment() });
+    if log::set_logger(log).is_ok() {
         let level = std::env::var("WEFT_LOG").ok().and_then(|value| value.parse().ok());
         log::set_max_level(level.unwrap_or(LevelFilter::Warn));
     }
