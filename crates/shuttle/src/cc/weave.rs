@@ -34,7 +34,7 @@ use probe::RateProbe;
 use rivals::RivalFilter;
 use share::PathStep;
 use start::Train;
-use trial::{RateTrial, TRIED_LOSS};
+use trial::{RateTrial, TRIED_LOSS_SHARE};
 
 /// Packets of the first flight: one call with segmentation offload.
 const INITIAL_PACKETS: u64 = 64;
@@ -44,18 +44,26 @@ const MIN_PACKETS: u64 = 4;
 const UNKNOWN_RTT_NS: u64 = 30_000_000;
 /// Longest stay in `Down` in rounds: a queue of one probe is gone after two.
 const DOWN_ROUNDS: u32 = 3;
+/// Part of a standing queue below which that of a probe is gone, and `Down` ends.
+const DOWN_QUEUE_PART: u64 = 8;
 /// Time between probes, 2 s to 3 s: a probe costs a few milliseconds of queue for everyone.
 const PROBE_NS: u64 = 2 * SECOND_NS;
 /// Random part of that time, so that flows do not probe in step.
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
-/// Round trips after `Refresh` in which what is delivered still reflects it.
+/// Round trips after `Refresh` in which what is delivered still reflects it (`matrix`, jitter of
+/// 30 ms in order).
 const REFRESHED_RTTS: u64 = 3;
 /// Time for which `Refresh` keeps the path empty, 100 ms, or a round trip if that is longer.
 const REFRESH_NS: u64 = 100_000_000;
 
+/// Fills the generator's state where the seed is small or 0, in which it would stay: the golden
+/// ratio in 64 bits.
+const SEED_MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Acknowledgements of which the shortest round trip shows a queue.
-const RECENT: usize = 32;
-/// Longest gaps between arrivals in which they must have come.
+const RECENT_ACKS: usize = 32;
+/// Longest gaps between arrivals in which they must have come: one packet may have waited for its
+/// bunch (`real-paths`, `bunch` of 6 to 15 ms).
 const RECENT_GAPS: u64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,7 +105,7 @@ pub struct Weave {
     smoothed_rtt_ns: u64,
     /// When the last acknowledgements came, and their round trips: one that is long may be of a
     /// packet that waited for its bunch.
-    recent_ns: [(u64, u64); RECENT],
+    recent_ns: [(u64, u64); RECENT_ACKS],
     /// Consecutive rounds with, and without, a standing queue.
     queued_rounds: u32,
     queued_ns: u64,
@@ -142,7 +150,7 @@ impl Weave {
             guard: RateGuard::default(),
             trial: RateTrial::default(),
             latest_rtt_ns: 0,
-            recent_ns: [(0, 0); RECENT],
+            recent_ns: [(0, 0); RECENT_ACKS],
             smoothed_rtt_ns: 0,
             queued_rounds: 0,
             queued_ns: 0,
@@ -161,7 +169,7 @@ impl Weave {
             gap: None,
             saved_rtt_ns: None,
             refreshed_ns: 0,
-            random: params.seed ^ 0x9e37_79b9_7f4a_7c15,
+            random: params.seed ^ SEED_MIX,
             params: params.clone(),
         }
     }
@@ -181,7 +189,7 @@ impl Weave {
 
     /// Least excess over the smallest of the last quarter of a round, in nanoseconds.
     fn recent_above_ns(&self) -> u64 {
-        let (now_ns, latest_ns) = self.recent_ns[RECENT - 1];
+        let (now_ns, latest_ns) = self.recent_ns[RECENT_ACKS - 1];
         let rtt_ns = self.min_rtt_ns();
         let gaps_ns = (RECENT_GAPS * self.model.gap_ns()).min(rtt_ns);
         let from_ns = now_ns.saturating_sub(gaps_ns);
@@ -192,7 +200,7 @@ impl Weave {
     /// Whether delays that vary are the path's own: what a policer takes makes arrivals erratic as
     /// well, so not where so much is lost that it is tried whether the rate is why.
     fn may_wander(&self) -> bool {
-        !self.trial.depends && self.loss.random() < TRIED_LOSS
+        !self.trial.depends && self.loss.random() < TRIED_LOSS_SHARE
     }
 
     /// Bandwidth-delay product in bytes, inflated by random loss.
@@ -213,7 +221,8 @@ impl Weave {
             WeavePhase::Ramp { .. } => self.on_ramp_ack(acked),
             WeavePhase::Trial => self.end_trial(now_ns),
             WeavePhase::Down { .. }
-                if acked.in_flight_octets <= self.bdp() || above_ns < queue_ns / 8 =>
+                if acked.in_flight_octets <= self.bdp()
+                    || above_ns < queue_ns / DOWN_QUEUE_PART =>
             {
                 self.cruise(now_ns);
             }
@@ -369,7 +378,7 @@ impl Controller for Weave {
         if let Some((rtt, forward_ns)) = acked.rtt.zip(forward_rtt_ns) {
             (self.latest_rtt_ns, self.smoothed_rtt_ns) = (forward_ns, rtt.smoothed_ns);
             self.recent_ns.rotate_left(1);
-            self.recent_ns[RECENT - 1] = (acked.now_ns, forward_ns);
+            self.recent_ns[RECENT_ACKS - 1] = (acked.now_ns, forward_ns);
         }
         if std::mem::take(&mut self.is_out) {
             let (bw_bps, rtt_ns) = (self.model.bw_bps(), self.min_rtt_ns());

@@ -6,12 +6,14 @@ use super::{Weave, WeavePhase};
 use crate::cc::controller::{Acked, Ecn, Lost, Spurious};
 use crate::cc::rate::octets_in;
 
-/// Multiplicative decrease of the rate: gentler than CUBIC's 0.7, since the rate is measured and
-/// not guessed.
+/// Multiplicative decrease, a factor of the rate: gentler than CUBIC's 0.7, since the rate is
+/// measured and not guessed (`coexistence`, `fairness`).
 pub(super) const BETA: f64 = 0.8;
-/// A gap in arrivals counts as an outage if it lasts for 1/4 of a round trip and most of what the
-/// path carries in that time is lost.
-const GAP_PART: u64 = 4;
+/// Part of a round trip from which a gap in arrivals counts as an outage, if most of what the path
+/// carries in that time is lost (`outage`).
+const GAP_RTT_PART: u64 = 4;
+/// Part of what the path carries in a gap that must be lost: more than half is most of it.
+const GAP_LOST_PART: u64 = 2;
 
 /// Time and previous rate of a reaction, to undo it.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +98,7 @@ impl Weave {
         let Some(gap) = self.gap.take() else { return };
         let lasted_ns = gap.last_ns - gap.first_ns;
         let carried = octets_in(self.model.bw_bps(), lasted_ns);
-        if lasted_ns > self.smoothed_rtt_ns / GAP_PART && gap.octets > carried / 2 {
+        if lasted_ns > self.smoothed_rtt_ns / GAP_RTT_PART && gap.octets > carried / GAP_LOST_PART {
             self.answered_ns = self.answered_ns.max(acked.sent_ns);
             self.model.forget_losses();
         }

@@ -9,16 +9,24 @@
 use super::model::Round;
 use crate::cc::rate::{SECOND_NS, bits_per_second};
 
-/// By how much more a round may send than the next deliver: the path is full beyond.
-pub(super) const OVERLOAD: f64 = 1.25;
-/// What more than making up for random loss is overload, where that is more than a quarter.
-const OVER_LOSS: f64 = 1.1;
-/// Reductions for overload in a row after which it is not of this flow's making.
+/// Times what the next round delivers that a round may send: the path is full beyond (`matrix`;
+/// `lossy-wifi`).
+pub(super) const OVERLOAD_FACTOR: f64 = 1.25;
+/// Times what makes up for random loss that may be sent, where that is more than a quarter
+/// (`matrix`: with 1.25 in place of it weave sent 1.47 times a policer's rate).
+const OVER_LOSS_FACTOR: f64 = 1.1;
+/// Reductions for overload in a row after which it is not of this flow's making: the rate is half
+/// of what it was by then.
 const CUTS_MAX: u32 = 3;
-/// Round trips that a round lasts if the path stood still.
+/// Round trips that a round lasts if the path stood still (`lossy-wifi`: a pause of 30 ms was cut
+/// to a third of the rate before).
 const STALL_RTTS: u64 = 2;
-/// How long nothing is done against overload then, 10 s.
+/// How long nothing is done against overload then, 10 s: others may be gone, as long as the
+/// smallest round trip is believed.
 const IDLE_NS: u64 = 10 * SECOND_NS;
+/// Part of two rounds by which late acknowledgements may have made them longer, at most: with all
+/// of it the guard would see no overload.
+const LATE_PART: u64 = 2;
 
 /// State of the guard.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,8 +90,8 @@ impl RateGuard {
         let delivered_ns = second.lasted_ns + last.lasted_ns;
         let delivered_bps = bits_per_second(delivered_octets, delivered_ns);
         // Acknowledgements that are late at the end of the two make them too long.
-        let sure_ns = delivered_ns - view.late_ns.min(delivered_ns / 2);
-        let over = OVERLOAD.max(OVER_LOSS * view.inflation);
+        let sure_ns = delivered_ns - view.late_ns.min(delivered_ns / LATE_PART);
+        let over = OVERLOAD_FACTOR.max(OVER_LOSS_FACTOR * view.inflation);
         let most_bps = over * bits_per_second(delivered_octets, sure_ns) as f64;
         let is_overload = sent_bps as f64 > most_bps;
         if !is_overload || delivered_bps >= view.bw_bps {

@@ -5,20 +5,26 @@
 
 use super::model::Round;
 
-/// Gain of the average of random loss: samples of about the last five count.
-const GAIN: f64 = 0.2;
-/// Packets of a sample of the random loss: 0.5 % is then one packet.
+/// Gain of the average of random loss: samples of about the last five count (`loss`).
+const RANDOM_GAIN: f64 = 0.2;
+/// Packets of a sample of the random loss: 0.5 % is then one packet (`lossy-wifi`: rounds of 45
+/// packets lose 8 in two bursts).
 const SAMPLE_PACKETS: u64 = 200;
 /// Largest loss taken for random, 20 %: above it the path is overloaded.
-const RANDOM_MAX: f64 = 0.2;
+const RANDOM_SHARE_MAX: f64 = 0.2;
 /// Largest loss compensated by a higher rate, 15 %: a bound on the damage of a wrong estimate.
-const COMPENSATED_MAX: f64 = 0.15;
-/// Excess loss with a standing queue that counts as congestion, 0.3 %.
-const EXCESS_WITH_QUEUE: f64 = 0.003;
+const COMPENSATED_SHARE_MAX: f64 = 0.15;
+/// Excess loss with a standing queue that counts as congestion, 0.3 %: a drop-tail queue that
+/// CUBIC overfills takes as little (`coexistence`).
+const QUEUED_EXCESS_SHARE: f64 = 0.003;
 /// The same without a standing queue, 10 %: policers and shallow buffers drop without one.
-const EXCESS_WITHOUT_QUEUE: f64 = 0.1;
-/// Standard deviations of a Poisson count that losses must exceed besides.
+const UNQUEUED_EXCESS_SHARE: f64 = 0.1;
+/// Standard deviations of a Poisson count that losses must exceed besides: one round in 700 does by
+/// chance.
 const DEVIATIONS: f64 = 3.0;
+/// Variance of that count, in packets, beside the expected one: where no loss is expected, a single
+/// one is no excess.
+const VARIANCE_PACKETS_MIN: f64 = 1.0;
 
 /// Estimate of the random loss, and test for congestion.
 #[derive(Clone, Debug, Default)]
@@ -51,8 +57,8 @@ impl LossFilter {
             return;
         }
         let share = self.lost as f64 / (self.acked + self.lost) as f64;
-        let gain = if self.is_seeded { GAIN } else { 1.0 };
-        self.random = (self.random + gain * (share - self.random)).min(RANDOM_MAX);
+        let gain = if self.is_seeded { RANDOM_GAIN } else { 1.0 };
+        self.random = (self.random + gain * (share - self.random)).min(RANDOM_SHARE_MAX);
         self.is_seeded = true;
         (self.acked, self.lost) = (0, 0);
     }
@@ -66,13 +72,14 @@ impl LossFilter {
         }
         let expected = self.random * packets;
         let lost = round.lost as f64;
-        let excess = if with_queue { EXCESS_WITH_QUEUE } else { EXCESS_WITHOUT_QUEUE };
-        lost > expected + excess * packets && lost > expected + DEVIATIONS * (expected + 1.0).sqrt()
+        let excess = if with_queue { QUEUED_EXCESS_SHARE } else { UNQUEUED_EXCESS_SHARE };
+        lost > expected + excess * packets
+            && lost > expected + DEVIATIONS * (expected + VARIANCE_PACKETS_MIN).sqrt()
     }
 
     /// Factor by which to exceed the delivery rate to compensate random loss.
     pub fn inflation(&self) -> f64 {
-        1.0 / (1.0 - self.random.min(COMPENSATED_MAX))
+        1.0 / (1.0 - self.random.min(COMPENSATED_SHARE_MAX))
     }
 
     /// Sets what is lost whatever the rate, as a fraction of packets.
@@ -105,7 +112,7 @@ mod tests {
         filter.learn(&round(980, 20));
         assert!((filter.random() - 0.012).abs() < 1e-9);
         (0..100).for_each(|_| filter.learn(&round(500, 500)));
-        assert_eq!(filter.random(), RANDOM_MAX);
+        assert_eq!(filter.random(), RANDOM_SHARE_MAX);
         assert!((filter.inflation() - 1.0 / 0.85).abs() < 1e-9);
     }
 

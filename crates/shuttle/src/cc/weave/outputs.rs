@@ -6,21 +6,22 @@ use super::{MIN_PACKETS, Weave, WeavePhase};
 use crate::cc::rate::bits_per_second;
 
 /// Pacing gain of `Drain`, `Cruise` and `Refresh`: 1 % below the delivery rate drains queues.
-const MARGIN: f64 = 0.99;
+const MARGIN_GAIN: f64 = 0.99;
 /// Pacing gain of `Down`: the queue of a probe is gone within two rounds.
 const DOWN_GAIN: f64 = 0.8;
 /// Pacing gain of `Up` beyond the probe itself: pacing must not be what limits the probe.
-const PROBE_PACING: f64 = 1.05;
+const PROBE_PACING_GAIN: f64 = 1.05;
 /// Pacing gain of `Up` while competing, as BBR probes.
 const COMPETE_GAIN: f64 = 1.25;
 /// Window of `Cruise` and `Down` in bandwidth-delay products: room for delayed acknowledgements.
-const CRUISE_WINDOW: f64 = 1.25;
+const CRUISE_WINDOW_BDPS: f64 = 1.25;
 /// Window while competing between a reaction and the next probe: a queue of 0.3.
-const CUT_WINDOW: f64 = 1.3;
-/// Window while competing: room for a queue of 1.25 bandwidth-delay products.
-const COMPETE_WINDOW: f64 = 2.25;
+const CUT_WINDOW_BDPS: f64 = 1.3;
+/// Window while competing: room for a queue of 1.25 bandwidth-delay products (`coexistence`, ten
+/// BBRv1: 1.8 and 2 give .31 and .47).
+const COMPETE_WINDOW_BDPS: f64 = 2.25;
 /// Window of `Refresh`: half a bandwidth-delay product leaves no queue of this flow.
-const REFRESH_WINDOW: f64 = 0.5;
+const REFRESH_WINDOW_BDPS: f64 = 0.5;
 
 impl Weave {
     /// Pacing rate in bits per second.
@@ -41,11 +42,11 @@ impl Weave {
         let window = match self.phase {
             WeavePhase::Ramp { .. } => self.window,
             WeavePhase::Drain { .. } => (bdp as u64).saturating_add(slack),
-            WeavePhase::Refresh { .. } => (bdp * REFRESH_WINDOW) as u64,
-            _ if self.competes && self.is_cut => (bdp * CUT_WINDOW) as u64,
-            _ if self.competes => (bdp * COMPETE_WINDOW) as u64,
+            WeavePhase::Refresh { .. } => (bdp * REFRESH_WINDOW_BDPS) as u64,
+            _ if self.competes && self.is_cut => (bdp * CUT_WINDOW_BDPS) as u64,
+            _ if self.competes => (bdp * COMPETE_WINDOW_BDPS) as u64,
             WeavePhase::Up(RateProbe { extra, .. }) => (bdp as u64).saturating_add(extra + slack),
-            _ => ((bdp * CRUISE_WINDOW) as u64).saturating_add(slack),
+            _ => ((bdp * CRUISE_WINDOW_BDPS) as u64).saturating_add(slack),
         };
         window.max(self.least_octets())
     }
@@ -55,9 +56,9 @@ impl Weave {
             WeavePhase::Down { .. } => DOWN_GAIN,
             WeavePhase::Up(_) if self.competes => COMPETE_GAIN,
             WeavePhase::Up(RateProbe { extra, .. }) => {
-                PROBE_PACING * (1.0 + extra as f64 / self.bdp().max(1) as f64)
+                PROBE_PACING_GAIN * (1.0 + extra as f64 / self.bdp().max(1) as f64)
             }
-            _ => MARGIN,
+            _ => MARGIN_GAIN,
         }
     }
 

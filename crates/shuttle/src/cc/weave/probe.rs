@@ -15,14 +15,16 @@ const PROBE_QUEUE_NS: u64 = 2_000_000;
 /// Rounds between two checks whether the probe raised the rate.
 const PROBE_ROUNDS: u32 = 3;
 /// Growth of the queue that ends a probe, in eighths of a standing queue: below the threshold at
-/// which other weave flows yield.
-const PROBE_EIGHTHS: u64 = 3;
-/// Growth over those rounds that keeps the probe going: 1 %.
-const PROBE_GAIN: f64 = 1.01;
-/// Growth of the excess per round while no queue shows: 1/2.
+/// which other weave flows yield (`fairness`).
+const PROBE_QUEUE_EIGHTHS: u64 = 3;
+const EIGHTHS: u64 = 8;
+/// Times the rate at the last check that keeps the probe going: 1 % more.
+const PROBE_GAIN_FACTOR: f64 = 1.01;
+/// Part of the excess by which it grows in a round while no queue shows.
 const PROBE_GROWTH_PART: u64 = 2;
 
-/// Part of the spread of round trips that is no queue of a probe: half of it.
+/// Part of the spread of round trips that is no queue of a probe (`real-paths`, `jitter=10ms` and
+/// `30ms`).
 const PROBE_SPREAD_PART: u64 = 2;
 
 /// State of a probe.
@@ -73,7 +75,7 @@ impl Weave {
 
     /// Growth of the delay that shows that the queue of a probe grows.
     fn grown_queue_ns(&self) -> u64 {
-        let least_ns = self.queue_ns() * PROBE_EIGHTHS / 8;
+        let least_ns = self.queue_ns() * PROBE_QUEUE_EIGHTHS / EIGHTHS;
         self.model.restless_ns().max(least_ns) + self.probe_spread_ns()
     }
 
@@ -88,7 +90,7 @@ impl Weave {
         let is_queued = above_ns > probe.base_ns + self.grown_queue_ns() && self.may_queue(&probe);
         let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
         let bw_bps = self.model.bw_bps();
-        let gains = bw_bps as f64 > probe.before_bps as f64 * PROBE_GAIN;
+        let gains = bw_bps as f64 > probe.before_bps as f64 * PROBE_GAIN_FACTOR;
         let shows_ns = PROBE_QUEUE_NS.max(self.model.restless_ns()).max(self.model.spread_ns());
         let asks = self.competes || probe.extra >= octets_in(probe.before_bps, shows_ns);
         let idle = asks && fresh && !gains;

@@ -2,28 +2,31 @@
 //! there is none for many rounds, and the queue shrinks. BBRv1 does not: losses go on whatever
 //! weave does, and each reduction is its gain. Beside such flows weave *defies*: it reduces its
 //! rate for losses no more, as long as they go on.
+//!
+//! `coexistence`, one and ten BBRv1 at 1 BDP, has set the constants: .04 and .13 of the rate
+//! without them, .35 to .7 with them.
 
 use super::model::Round;
 use crate::cc::rate::SECOND_NS;
 
 /// Loss of a round from which it is a lossy one, 1 %: a drop-tail queue that CUBIC overfills takes
 /// less.
-const LOSSY: f64 = 0.01;
+const LOSSY_SHARE: f64 = 0.01;
 /// Rounds over which the part of lossy ones is averaged.
-const ROUNDS: f64 = 16.0;
+const AVERAGE_ROUNDS: f64 = 16.0;
 /// That part from which rivals do not answer losses.
-const DEFY_FROM: f64 = 0.4;
+const DEFY_FROM_SHARE: f64 = 0.4;
 /// That part down to which weave goes on then.
-const DEFY_UNTIL: f64 = 0.1;
+const DEFY_UNTIL_SHARE: f64 = 0.1;
 /// That part that is assumed when nothing was measured: it lasts for 26 rounds without losses.
-const ASSUMED: f64 = 0.5;
+const ASSUMED_SHARE: f64 = 0.5;
 /// Rounds between two reductions: losses that go on so long are not answered.
 const CUT_ROUNDS: u32 = 10;
 /// Rounds within which a reduction follows the last one if that was in vain.
 const VAIN_ROUNDS: u32 = 25;
 /// Part of the longest queue since the last reduction that all shorter ones keep to if it was in
 /// vain: CUBIC's falls by a third of what is in flight.
-const VAIN_PART: f64 = 0.6;
+const VAIN_QUEUE_SHARE: f64 = 0.6;
 /// Reductions in vain after which rivals do not answer losses. With two, eight flows of weave's own
 /// took each other for such rivals.
 const VAIN_CUTS: u32 = 3;
@@ -49,7 +52,7 @@ impl RivalFilter {
     /// Begins to compete, with rivals that may be known.
     pub(super) fn begin(&mut self, now_ns: u64) {
         let defies = self.is_known(now_ns);
-        let lossy = if defies { ASSUMED } else { 0.0 };
+        let lossy = if defies { ASSUMED_SHARE } else { 0.0 };
         *self = Self { lossy, defies, defied_ns: self.defied_ns, ..Self::default() };
     }
 
@@ -57,11 +60,11 @@ impl RivalFilter {
     /// `above_ns`.
     pub(super) fn handle(&mut self, now_ns: u64, round: &Round, above_ns: u64) {
         let share = round.lost as f64 / (round.acked + round.lost).max(1) as f64;
-        self.lossy += ((share / LOSSY).min(1.0) - self.lossy) / ROUNDS;
+        self.lossy += ((share / LOSSY_SHARE).min(1.0) - self.lossy) / AVERAGE_ROUNDS;
         self.since_cut = self.since_cut.map(|rounds| rounds + 1);
         let (least_ns, most_ns) = self.above_ns.unwrap_or((above_ns, above_ns));
         self.above_ns = Some((least_ns.min(above_ns), most_ns.max(above_ns)));
-        self.defies = self.lossy > if self.defies { DEFY_UNTIL } else { DEFY_FROM };
+        self.defies = self.lossy > if self.defies { DEFY_UNTIL_SHARE } else { DEFY_FROM_SHARE };
         if self.defies {
             self.defied_ns = Some(now_ns);
         }
@@ -73,13 +76,12 @@ impl RivalFilter {
             return false;
         }
         let is_soon = self.since_cut.is_some_and(|rounds| rounds <= VAIN_ROUNDS);
-        let stands = self
-            .above_ns
-            .take()
-            .is_some_and(|(least_ns, most_ns)| least_ns as f64 >= VAIN_PART * most_ns as f64);
+        let stands = self.above_ns.take().is_some_and(|(least_ns, most_ns)| {
+            least_ns as f64 >= VAIN_QUEUE_SHARE * most_ns as f64
+        });
         self.vain_cuts = if is_soon && stands { self.vain_cuts + 1 } else { 0 };
         if self.vain_cuts >= VAIN_CUTS {
-            (self.lossy, self.defies, self.vain_cuts) = (ASSUMED, true, 0);
+            (self.lossy, self.defies, self.vain_cuts) = (ASSUMED_SHARE, true, 0);
             self.defied_ns = Some(now_ns);
             return false;
         }

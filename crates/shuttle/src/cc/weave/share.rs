@@ -5,26 +5,33 @@ use super::model::Round;
 use super::{REFRESHED_RTTS, Weave, WeavePhase};
 use crate::cc::rate::SECOND_NS;
 
-/// Reductions without effect after which weave competes.
+/// Reductions without effect after which weave competes: they take a third of the rate, which a
+/// queue of weave's own flows would not outlive (`coexistence`).
 const COMPETE_YIELDS: u32 = 4;
 /// The same where rivals of late are known, or that delays vary: it is theirs, or no queue.
 const KNOWN_YIELDS: u32 = 1;
+/// Part of a standing queue from which the rate is reduced: in a shallow buffer other flows lose
+/// packets at the whole of it (`fairness`).
+const YIELD_QUEUE_PART: u64 = 2;
 /// Rounds with a queue before a reduction: one may be another flow's probe.
 const YIELD_ROUNDS: u32 = 2;
-/// Time with a queue before a reduction, 50 ms: on short paths chance lasts for two rounds.
+/// Time with a queue before a reduction, 50 ms: on short paths chance lasts for two rounds
+/// (`lossy-wifi`: once a second two of 6 ms are both long).
 const YIELD_NS: u64 = SECOND_NS / 20;
 /// Rounds without a queue that end competing.
 const PEACE_ROUNDS: u32 = 2;
-/// Round trips within 1/256 of each other during reductions show a longer path, not a queue.
-const STEADY_PART: u64 = 256;
-/// So do, once in a while, excesses over the smallest that vary by half of themselves at most:
-/// packets that keep their order all wait for the slowest. What others keep up comes back.
-const OFFSET_PART: u64 = 2;
-/// How long what comes back belongs to others, 10 s.
+/// Part of a round trip within which all stay during reductions if the path became longer, and
+/// there is no queue (`rtt-step`).
+const STEADY_RTT_PART: u64 = 256;
+/// Part of the least excess over the smallest round trip by which excesses vary at most if that is
+/// so, once in a while: packets that keep their order all wait for the slowest. What others keep up
+/// comes back (`real-paths`, `70ms 1gbit jitter=3ms`; `coexistence`).
+const OFFSET_ABOVE_PART: u64 = 2;
+/// How long what comes back belongs to others, 10 s (the same plans).
 const LENGTHENED_NS: u64 = 10 * SECOND_NS;
 /// Largest reduction at a time: a queue is drained in a round trip, but by no more than 10 % of the
-/// rate.
-const YIELD_MAX: f64 = 0.1;
+/// rate (`fairness`).
+const YIELD_SHARE_MAX: f64 = 0.1;
 /// Time until the next probe after a reduction, 0.25 s to 0.75 s: shares converge with each probe.
 const SHARED_PROBE_NS: u64 = SECOND_NS / 4;
 /// Random part of that time, so that flows do not probe in step.
@@ -46,8 +53,8 @@ impl Weave {
         if self.model.wander_ns() > 0 && now_ns < settled_ns {
             return;
         }
-        // Half the threshold: in a shallow buffer other flows lose packets at the full one.
-        let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns() / 2;
+        let limit_ns = self.queue_ns() / YIELD_QUEUE_PART;
+        let is_queued = self.above_min_ns(round.floor_rtt_ns) > limit_ns;
         if !is_queued {
             (self.queued_rounds, self.queued_ns, self.yields) = (0, 0, 0);
             (self.before_yield_bps, self.standing_ns) = (None, None);
@@ -93,8 +100,8 @@ impl Weave {
         let min_ns = self.min_rtt_ns();
         let is_steady = |&(least_ns, most_ns): &(u64, u64)| {
             let (varies_ns, above_ns) = (most_ns - least_ns, least_ns.saturating_sub(min_ns));
-            let of_path = is_new && !knows && varies_ns <= above_ns / OFFSET_PART;
-            of_path || varies_ns <= least_ns / STEADY_PART
+            let of_path = is_new && !knows && varies_ns <= above_ns / OFFSET_ABOVE_PART;
+            of_path || varies_ns <= least_ns / STEADY_RTT_PART
         };
         let standing_ns = self.standing_ns.take();
         let varies = self.may_wander() && self.model.varies(self.params.datagram_octets);
@@ -130,7 +137,7 @@ impl Weave {
         self.before_yield_bps.get_or_insert(bw_bps);
         let share_bps = self.guard.delivered_bps(round).min(bw_bps);
         let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
-        let bw_bps = share_bps as f64 * (1.0 - queued.min(YIELD_MAX));
+        let bw_bps = share_bps as f64 * (1.0 - queued.min(YIELD_SHARE_MAX));
         self.model.set_bw(bw_bps as u64, now_ns + self.smoothed_rtt_ns);
         let probe_at_ns = now_ns + SHARED_PROBE_NS + self.draw(SHARED_PROBE_SPREAD_NS);
         self.phase = WeavePhase::Cruise { probe_at_ns, rounds: 0 };

@@ -5,12 +5,16 @@
 //! Invariant: it is 0 until a path has shown that its delays vary, and never more than a quarter of
 //! the smallest round trip.
 
-/// Gain of the average by which consecutive rounds differ from a line.
-const ERRATIC_PART: u64 = 8;
-/// It shrinks by 1/64 in a round that stays below half of it.
-const FADE_PART: u64 = 64;
-/// It is at most a quarter of the smallest round trip: more may be the queues of others.
-const MOST_PART: u64 = 4;
+/// Rounds over which it is averaged how far they leave the line through the two before.
+const ERRATIC_GAIN_PART: u64 = 8;
+/// Part of the wander by which it shrinks in a round that stays below half of it (`matrix`, jitter
+/// of 30 ms in order).
+const FADE_ROUND_PART: u64 = 64;
+/// Part of the wander below which a round shows that it is less.
+const FADE_BELOW_PART: u64 = 2;
+/// Part of the smallest round trip that it is at most: more may be the queues of others (`matrix`,
+/// jitter of 30 ms in order).
+const MOST_RTT_PART: u64 = 4;
 
 /// The wander of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +36,7 @@ impl FloorWander {
 
     /// Learns that a delay of `above_ns` over `min_rtt_ns` is no queue.
     pub fn learn(&mut self, above_ns: u64, min_rtt_ns: u64) {
-        self.ns = self.ns.max(above_ns.min(min_rtt_ns / MOST_PART));
+        self.ns = self.ns.max(above_ns.min(min_rtt_ns / MOST_RTT_PART));
     }
 
     /// Handles a round whose smallest round trip is `floor_ns`. `is_steady` if neither a probe nor
@@ -42,8 +46,8 @@ impl FloorWander {
         if floor_ns == u64::MAX {
             return;
         }
-        if floor_ns.saturating_sub(min_rtt_ns) < self.ns / 2 {
-            self.ns -= self.ns / FADE_PART;
+        if floor_ns.saturating_sub(min_rtt_ns) < self.ns / FADE_BELOW_PART {
+            self.ns -= self.ns / FADE_ROUND_PART;
         }
         if !is_steady {
             self.floors_ns = [0; 2];
@@ -55,7 +59,7 @@ impl FloorWander {
             return;
         }
         let leap_ns = (first_ns + floor_ns).abs_diff(2 * second_ns) / 2;
-        self.erratic_ns = ((ERRATIC_PART - 1) * self.erratic_ns + leap_ns) / ERRATIC_PART;
+        self.erratic_ns = ((ERRATIC_GAIN_PART - 1) * self.erratic_ns + leap_ns) / ERRATIC_GAIN_PART;
         if varies {
             self.learn(self.erratic_ns, min_rtt_ns);
         }
