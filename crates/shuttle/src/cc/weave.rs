@@ -449,4 +449,8 @@ impl Controller for Weave {
 }
 
 #[cfg(test)]
+mod courses;
+#[cfg(test)]
+mod edges;
+#[cfg(test)]
 mod tests;

@@ -121,7 +121,7 @@ mod tests {
 
     fn mark(weave: &mut Weave, sent_ns: u64) -> bool {
         weave.on_mark(&Ecn { now_ns: 2 * SECOND_NS, packets: 1, sent_ns });
-        !matches!(weave.phase, WeavePhase::Ramp { .. })
+        matches!(weave.phase, WeavePhase::Drain { .. })
     }
 
     #[test]
@@ -149,5 +149,100 @@ mod tests {
         depends.trial.depends = true;
         assert!(depends.answer(2 * SECOND_NS, &round, false));
         assert!(!depends.is_cut, "there is no more to be had soon");
+        let mut queued = weave();
+        queued.trial.depends = true;
+        assert!(queued.answer(2 * SECOND_NS, &round, true));
+        assert!(queued.is_cut, "the queue says that it is not the policer's");
+    }
+    /// Losses between these times of sending, and an acknowledgement of what was sent after; gives
+    /// whether they were those of an outage.
+    fn gap(lasted_ns: u64, octets: u64) -> bool {
+        let mut weave = weave();
+        let first_ns = 2 * SECOND_NS;
+        for (sent_ns, octets) in [(first_ns, octets), (first_ns + lasted_ns, 0)] {
+            weave.widen_gap(&Lost {
+                now_ns: first_ns,
+                sent_ns,
+                packets: 1,
+                octets,
+                prior_delivered_octets: 0,
+                in_flight_octets: 0,
+            });
+        }
+        let sent_ns = first_ns + lasted_ns + 1;
+        weave.pass_gap(&Acked {
+            now_ns: sent_ns,
+            packets: 1,
+            octets: 1250,
+            lost_packets: 0,
+            lost_octets: 0,
+            sent_ns,
+            rtt: None,
+            one_way_ns: 0,
+            rate: None,
+            delivered_octets: 0,
+            in_flight_octets: 0,
+        });
+        assert_eq!(weave.arrived_sent_ns, sent_ns);
+        assert!(weave.gap.is_none());
+        weave.answered_ns == sent_ns
+    }
+
+    #[test]
+    fn an_outage_lasts_for_a_quarter_of_a_round_trip_and_loses_most() {
+        // A quarter of 50 ms, in which the path carries 156,250 bytes.
+        let quarter_ns = 12_500_000;
+        assert!(!gap(quarter_ns, 156_250));
+        assert!(gap(quarter_ns + 1, 156_250));
+        assert!(!gap(2 * quarter_ns, 156_250), "half of what it carries");
+        assert!(gap(2 * quarter_ns, 156_251));
+    }
+
+    #[test]
+    fn what_was_sent_before_the_newest_arrival_is_no_gap() {
+        let mut weave = weave();
+        weave.arrived_sent_ns = SECOND_NS;
+        let lost = |sent_ns| Lost {
+            now_ns: 2 * SECOND_NS,
+            sent_ns,
+            packets: 1,
+            octets: 1250,
+            prior_delivered_octets: 0,
+            in_flight_octets: 0,
+        };
+        weave.widen_gap(&lost(SECOND_NS));
+        assert!(weave.gap.is_none());
+        [5, 2, 9].into_iter().for_each(|later_ns| weave.widen_gap(&lost(SECOND_NS + later_ns)));
+        let gap = weave.gap.expect("three are lost");
+        let (first_ns, last_ns) = (SECOND_NS + 2, SECOND_NS + 9);
+        assert_eq!((gap.first_ns, gap.last_ns, gap.octets), (first_ns, last_ns, 3750));
+    }
+
+    #[test]
+    fn a_reaction_is_undone_if_all_that_caused_it_arrived() {
+        let undone = |all, sent_ns| {
+            let mut weave = weave();
+            weave.react(2 * SECOND_NS);
+            let (packets, octets) = (1, 1250);
+            weave.take_back(&Spurious { now_ns: 3 * SECOND_NS, sent_ns, packets, octets, all });
+            weave.model.bw_bps() == BW_BPS
+        };
+        assert!(undone(true, 2 * SECOND_NS));
+        assert!(!undone(true, 2 * SECOND_NS + 1), "it was sent after the reaction");
+        assert!(!undone(false, SECOND_NS));
+    }
+
+    #[test]
+    fn who_competes_answers_losses_as_its_rivals_do() {
+        let round = Round { lasted_ns: 50_000_000, ..Round::EMPTY };
+        let mut weave = weave();
+        weave.competes = true;
+        assert!(weave.answer(2 * SECOND_NS, &round, true));
+        assert!(!weave.answer(2 * SECOND_NS, &round, true), "once in ten rounds");
+        let mut probing = self::weave();
+        (probing.competes, probing.smoothed_rtt_ns) = (true, 0);
+        probing.probe();
+        probing.on_mark(&Ecn { now_ns: 2 * SECOND_NS, packets: 1, sent_ns: 2 * SECOND_NS });
+        assert_eq!(probing.model.bw_bps(), BW_BPS / 5 * 4, "its probe is no excuse");
     }
 }

@@ -130,3 +130,98 @@ impl ArrivalClock {
         (last.ns_since(first) >= least_ns).then(|| last.rate_since_bps(first))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const SPAN_NS: u64 = 64 * MS;
+    /// A packet of 1250 bytes each millisecond.
+    const PACED_BPS: u64 = 10_000_000;
+
+    fn at(arrived_ms: u64, sent_ms: u64, packets: u64) -> Instant {
+        let (arrived_ns, sent_ns) = ((arrived_ms * MS) as i64, sent_ms * MS);
+        Instant { arrived_ns, sent_ns, delivered_octets: packets * 1250 }
+    }
+
+    /// A clock that saw these arrivals, the last of which ended a round.
+    fn clock(instants: &[Instant]) -> ArrivalClock {
+        let mut clock = ArrivalClock::default();
+        instants.iter().for_each(|instant| clock.take(*instant, SPAN_NS, PACED_BPS));
+        clock.end_round();
+        clock
+    }
+
+    #[test]
+    fn arrivals_within_a_64th_of_the_span_are_one_instant() {
+        let mut clock = ArrivalClock::default();
+        let arrivals = [(0, 0), (1, MS as i64 - 1), (2, MS as i64), (3, 2 * MS as i64 - 1)];
+        for (number, arrived_ns) in arrivals {
+            let instant = Instant { arrived_ns, sent_ns: number, delivered_octets: 1250 * number };
+            clock.take(instant, SPAN_NS, PACED_BPS);
+        }
+        let kept = clock.instants.iter().map(|instant| instant.arrived_ns);
+        assert_eq!(
+            kept.collect::<Vec<_>>(),
+            [MS as i64 - 1, 2 * MS as i64 - 1],
+            "the newest of each"
+        );
+        clock.take(at(1, 9, 9), SPAN_NS, PACED_BPS);
+        assert_eq!(clock.instants.len(), 2, "it arrived before");
+        clock.take(Instant { delivered_octets: 5000, ..clock.instants[1] }, SPAN_NS, PACED_BPS);
+        assert_eq!(clock.instants[1].delivered_octets, 5000, "it arrived at the same time");
+        clock.take(Instant { arrived_ns: 0, ..clock.instants[1] }, SPAN_NS, PACED_BPS);
+        assert_eq!(clock.instants[1].arrived_ns, 2 * MS as i64 - 1);
+        (0..300).for_each(|ms| clock.take(at(2 + ms, ms, 9 + ms), SPAN_NS, PACED_BPS));
+        assert_eq!(clock.instants.len(), INSTANTS_MAX);
+    }
+
+    #[test]
+    fn a_gap_counts_unless_the_sender_paused() {
+        // Ten milliseconds are ten packets.
+        assert_eq!(clock(&[at(0, 0, 1), at(10, 10, 6)]).gap_ns(), 10 * MS);
+        assert_eq!(clock(&[at(0, 0, 1), at(10, 10, 5)]).gap_ns(), 0);
+        let mut clock = clock(&[at(0, 0, 1), at(16, 0, 2)]);
+        assert_eq!(clock.gap_ns(), 16 * MS);
+        clock.end_round();
+        assert_eq!(clock.gap_ns(), 15 * MS, "a sixteenth less");
+        clock.take(at(31, 1, 3), SPAN_NS, PACED_BPS);
+        assert_eq!(clock.gap_ns(), 15 * MS);
+        clock.take(at(48, 2, 4), SPAN_NS, PACED_BPS);
+        assert_eq!(clock.gap_ns(), 17 * MS, "within a round, too");
+    }
+
+    /// The last milliseconds of a packet each, and twice as much before.
+    fn two_rates(slow_ms: u64) -> ArrivalClock {
+        let fast = (0..100).map(|ms| at(ms, ms, 2 * ms));
+        let slow = (1..=slow_ms).map(|ms| at(99 + ms, 99 + ms, 198 + ms));
+        clock(&fast.chain(slow).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_last_span() {
+        assert_eq!(two_rates(64).rate_bps(SPAN_NS, 0), Some(10_000_000));
+        assert_eq!(two_rates(63).rate_bps(SPAN_NS, 0), Some(10_156_250));
+        assert_eq!(two_rates(64).rate_bps(64 * MS, 99 * MS), Some(10_000_000));
+        assert_eq!(two_rates(64).rate_bps(64 * MS, 100 * MS), None, "what is fresh is too short");
+        assert_eq!(ArrivalClock::default().rate_bps(0, 0), None);
+    }
+
+    #[test]
+    fn a_span_holds_sixteen_gaps_or_half_of_that_while_no_more_is_known() {
+        // A gap of 10 ms: 160 ms, of which 80 must be known.
+        let bunches =
+            |count| clock(&(0..count).map(|n| at(10 * n, 10 * n, 10 * n)).collect::<Vec<_>>());
+        assert_eq!(bunches(8).rate_bps(10 * MS, 0), None);
+        assert_eq!(bunches(9).rate_bps(10 * MS, 0), Some(10_000_000));
+        assert_eq!(bunches(9).rate_bps(81 * MS, 0), None, "a span is known whole");
+    }
+
+    #[test]
+    fn what_was_sent_slower_than_it_arrived_shows_the_rate_of_sending() {
+        assert_eq!(at(10, 20, 11).rate_since_bps(&at(0, 0, 1)), 5_000_000);
+        assert_eq!(at(20, 10, 11).rate_since_bps(&at(0, 0, 1)), 5_000_000);
+        assert_eq!(at(5, 5, 1).ns_since(&at(10, 10, 1)), 0);
+    }
+}

@@ -136,4 +136,15 @@ mod tests {
         assert_eq!(filter.gather(&third), Some(Round { acked: 190, lost: 10, ..third }));
         assert_eq!(filter.gather(&third), None, "they count once");
     }
+
+    #[test]
+    fn a_tenth_without_a_queue_and_three_deviations_are_no_excess() {
+        let mut filter = LossFilter::default();
+        filter.set_random(0.0);
+        assert!(!filter.is_congestion(&round(900, 100), false));
+        assert!(filter.is_congestion(&round(899, 101), false));
+        // Three of a hundred, where none is expected.
+        assert!(!filter.is_congestion(&round(97, 3), true));
+        assert!(filter.is_congestion(&round(96, 4), true));
+    }
 }

@@ -18,7 +18,7 @@ const AVERAGE_ROUNDS: f64 = 16.0;
 const DEFY_FROM_SHARE: f64 = 0.4;
 /// That part down to which weave goes on then.
 const DEFY_UNTIL_SHARE: f64 = 0.1;
-/// That part that is assumed when nothing was measured: it lasts for 26 rounds without losses.
+/// That part that is assumed when nothing was measured: it lasts for 24 rounds without losses.
 const ASSUMED_SHARE: f64 = 0.5;
 /// Rounds between two reductions: losses that go on so long are not answered.
 const CUT_ROUNDS: u32 = 10;
@@ -155,8 +155,67 @@ mod tests {
         compete(&mut rivals, 40, 20, 50);
         let at_ns = rivals.defied_ns.unwrap();
         rivals.begin(at_ns + MEMORY_NS - 1);
-        assert!(rivals.defies());
+        assert!(rivals.defies() && rivals.is_known(at_ns + MEMORY_NS - 1));
+        // As if half of the last rounds had lost much.
+        let mut calm = rivals;
+        let rounds = (0..).take_while(|_| {
+            calm.handle(at_ns, &round(0), 50);
+            calm.defies()
+        });
+        assert_eq!(rounds.count(), 24);
         rivals.begin(at_ns + MEMORY_NS);
         assert!(!rivals.defies());
+    }
+    #[test]
+    fn losses_are_answered_once_in_ten_rounds() {
+        let mut rivals = RivalFilter::default();
+        rivals.handle(0, &round(4), 60);
+        assert!(rivals.answers(0));
+        (0..9).for_each(|_| rivals.handle(0, &round(0), 60));
+        assert!(!rivals.answers(0));
+        rivals.handle(0, &round(0), 60);
+        assert!(rivals.answers(0));
+    }
+
+    /// Reductions that are `rounds` apart, between which the queue was so short and so long.
+    fn vain(rounds: u32, least_ns: u64, most_ns: u64) -> bool {
+        let mut rivals = RivalFilter::default();
+        for _ in 0..4 {
+            (0..rounds - 1).for_each(|_| rivals.handle(0, &round(0), least_ns));
+            rivals.handle(0, &round(0), most_ns);
+            rivals.answers(0);
+        }
+        rivals.defies()
+    }
+
+    #[test]
+    fn a_reduction_is_vain_if_it_was_soon_and_the_queue_stayed_above_six_tenths() {
+        assert!(vain(25, 600, 1000) && vain(10, 1000, 1000));
+        assert!(!vain(26, 600, 1000));
+        assert!(!vain(25, 599, 1000));
+    }
+
+    #[test]
+    fn lossy_rounds_are_averaged_over_sixteen() {
+        let mut rivals = RivalFilter::default();
+        rivals.handle(0, &round(10), 60);
+        assert_eq!(rivals.lossy, 1.0 / 16.0);
+        rivals.handle(0, &round(5), 60);
+        assert_eq!(rivals.lossy, 1.0 / 16.0 + (0.5 - 1.0 / 16.0) / 16.0, "half of 1 % is half");
+        rivals.handle(0, &Round::EMPTY, 60);
+        assert_eq!(rivals.above_ns, Some((60, 60)));
+        rivals.lossy = 0.41;
+        rivals.handle(7, &round(0), 50);
+        assert_eq!((rivals.defies, rivals.defied_ns), (false, None));
+        rivals.lossy = 0.43;
+        rivals.handle(7, &round(0), 70);
+        assert_eq!((rivals.defies, rivals.defied_ns), (true, Some(7)));
+        assert_eq!(rivals.above_ns, Some((50, 70)));
+        rivals.lossy = 0.107;
+        rivals.handle(8, &round(0), 70);
+        assert!(rivals.defies);
+        rivals.lossy = 0.106;
+        rivals.handle(9, &round(0), 70);
+        assert!(!rivals.defies);
     }
 }

@@ -166,4 +166,119 @@ mod tests {
         let mut weave = lengthened();
         assert!(!weave.shorten(15 * SECOND_NS) && !weave.competes);
     }
+    const MS: u64 = 1_000_000;
+    const NOW_NS: u64 = 60 * SECOND_NS;
+
+    /// Cruising at 100 Mbit/s over 64 ms, where a queue of 4 ms counts.
+    fn cruising() -> Weave {
+        let params = crate::cc::Params { datagram_octets: 1250, ..Default::default() };
+        let mut weave = Weave::new(&params);
+        weave.model.set_bw(100_000_000, 0);
+        weave.model.forget_min_rtt(0, 64 * MS);
+        weave.smoothed_rtt_ns = 64 * MS;
+        weave.phase = WeavePhase::Cruise { probe_at_ns: u64::MAX, rounds: 1 };
+        weave
+    }
+
+    fn round(above_ns: u64, lasted_ns: u64) -> Round {
+        let (floor_rtt_ns, octets) = (64 * MS + above_ns, lasted_ns * 100 / 8000);
+        Round { floor_rtt_ns, octets, lasted_ns, ..Round::EMPTY }
+    }
+
+    #[test]
+    fn two_rounds_and_50_ms_above_half_a_queue_reduce_the_rate() {
+        let yields = |rounds: &[(u64, u64)]| {
+            let mut weave = cruising();
+            rounds
+                .iter()
+                .for_each(|(above, lasted)| weave.on_cruise_round(NOW_NS, &round(*above, *lasted)));
+            weave.yields
+        };
+        let more_ns = 2 * MS + 1;
+        assert_eq!(yields(&[(more_ns, 25 * MS), (more_ns, 25 * MS)]), 1);
+        assert_eq!(yields(&[(more_ns, 25 * MS), (more_ns, 25 * MS - 1)]), 0);
+        assert_eq!(yields(&[(more_ns, 90 * MS)]), 0, "one round may be a probe");
+        assert_eq!(yields(&[(2 * MS, 90 * MS), (2 * MS, 90 * MS)]), 0, "half of it is none");
+        assert_eq!(yields(&[(more_ns, 40 * MS), (0, 40 * MS), (more_ns, 40 * MS)]), 0);
+        assert_eq!(yields(&[(more_ns, 40 * MS); 4]), 2);
+    }
+
+    #[test]
+    fn two_rounds_without_a_queue_end_competing() {
+        let mut weave = cruising();
+        weave.competes = true;
+        for (above_ns, competes) in [(0, true), (3 * MS, true), (0, true), (2 * MS, false)] {
+            weave.on_cruise_round(NOW_NS, &round(above_ns, 64 * MS));
+            assert_eq!(weave.competes, competes);
+        }
+        assert_eq!((weave.yields, weave.model.bw_bps()), (0, 100_000_000));
+    }
+
+    /// What becomes of a delay that reductions have not changed.
+    fn ended(standing_ns: (u64, u64), change: impl Fn(&mut Weave)) -> (bool, u64, u64) {
+        let mut weave = cruising();
+        change(&mut weave);
+        weave.model.set_bw(70_000_000, 0);
+        (weave.before_yield_bps, weave.standing_ns) = (Some(100_000_000), Some(standing_ns));
+        (weave.queued_rounds, weave.yields) = (2, 4);
+        weave.end_yields(NOW_NS);
+        assert_eq!(weave.model.bw_bps(), 100_000_000, "the rate before");
+        assert_eq!(weave.yields, if weave.competes { 4 } else { 0 });
+        (weave.competes, weave.min_rtt_ns(), weave.model.wander_ns())
+    }
+
+    #[test]
+    fn a_delay_that_varies_by_half_of_itself_at_most_is_the_paths() {
+        let fresh = |_: &mut Weave| ();
+        assert_eq!(ended((74 * MS, 79 * MS), fresh), (false, 74 * MS, 0));
+        assert_eq!(ended((74 * MS, 79 * MS + 1), fresh), (true, 64 * MS, 0));
+        // Of late it was so taken before: the most that it may vary is a 256th.
+        let again = |weave: &mut Weave| {
+            let at_ns = NOW_NS - LENGTHENED_NS;
+            weave.lengthened = Some(PathStep { at_ns, before_ns: 64 * MS });
+        };
+        let least_ns = 256 * 300_000;
+        assert_eq!(ended((least_ns, least_ns + 300_000), again), (false, least_ns, 0));
+        assert_eq!(ended((least_ns, least_ns + 300_001), again), (true, 64 * MS, 0));
+        let before = |weave: &mut Weave| {
+            let at_ns = NOW_NS - LENGTHENED_NS - 1;
+            weave.lengthened = Some(PathStep { at_ns, before_ns: 64 * MS });
+        };
+        assert_eq!(ended((74 * MS, 79 * MS), before), (false, 74 * MS, 0));
+    }
+
+    #[test]
+    fn four_reductions_or_one_where_delays_are_known_to_vary_are_vain() {
+        let yields = |change: fn(&mut Weave)| {
+            let mut weave = cruising();
+            change(&mut weave);
+            let mut most = 0;
+            for number in 0..40 {
+                // What varies too much for a path that became longer.
+                weave.on_cruise_round(NOW_NS, &round((10 + number % 2 * 30) * MS, 64 * MS));
+                most = most.max(weave.yields);
+                if weave.competes {
+                    break;
+                }
+            }
+            (weave.competes, most)
+        };
+        assert_eq!(yields(|_| ()), (true, 4));
+        assert_eq!(yields(|weave| weave.model.learn_wander(65 * MS)), (true, 1));
+        // What arrives still reflects a Refresh.
+        assert_eq!(
+            yields(|weave| {
+                weave.model.learn_wander(65 * MS);
+                weave.refreshed_ns = NOW_NS - 3 * 64 * MS + 1;
+            }),
+            (false, 0)
+        );
+        assert_eq!(
+            yields(|weave| {
+                weave.model.learn_wander(65 * MS);
+                weave.refreshed_ns = NOW_NS - 3 * 64 * MS;
+            }),
+            (true, 1)
+        );
+    }
 }

@@ -264,3 +264,216 @@ fn pacing_over(rtt_ns: u64, stretch: u64) -> f64 {
     let flight_ns = (TRAIN_INTERVALS as u64 * ack_interval_ns(rtt_ns)).saturating_mul(stretch);
     (rtt_ns as f64 / flight_ns as f64).max(RAMP_PACING_GAIN_MIN)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An instant at this time of arrival and of sending, in microseconds, of a flight of packets.
+    fn at(arrived_us: i64, sent_us: u64, packets: u64) -> Instant {
+        Instant {
+            arrived_ns: arrived_us * 1000,
+            sent_ns: sent_us * 1000,
+            delivered_octets: packets * 1250,
+        }
+    }
+
+    /// What a flight of these arrivals tells.
+    fn train(instants: &[(i64, u64, u64)]) -> Train {
+        let mut train = Train::EMPTY;
+        instants
+            .iter()
+            .for_each(|&(arrived, sent, packets)| train.take(at(arrived, sent, packets)));
+        train
+    }
+
+    /// A flight that was sent at once, a packet each 100 us, with these arrivals.
+    fn rate_bps(arrived_us: &[i64]) -> Option<u64> {
+        let instants = arrived_us.iter().zip(0..).map(|(at_us, n)| (*at_us, 100 * n, n + 1));
+        train(&instants.collect::<Vec<_>>()).rate_bps()
+    }
+
+    #[test]
+    fn five_arrivals_that_last_three_gaps_show_a_rate() {
+        assert_eq!(rate_bps(&[0, 1000, 2000, 3000]), None);
+        assert_eq!(rate_bps(&[0, 1000, 2000, 3000, 4000]), Some(10_000_000));
+        assert_eq!(rate_bps(&[0, 1000, 2000, 3000, 4500]), Some(8_888_888), "three gaps");
+        assert_eq!(rate_bps(&[0, 1000, 2000, 3000, 4502]), None);
+        let late = [0, 1000, 2000, 1950, 3000, 4000, 5000];
+        assert_eq!(rate_bps(&late), Some(12_000_000), "one packet overtook another");
+    }
+
+    #[test]
+    fn a_fall_of_the_delay_shows_that_chance_decides() {
+        // Sent and arrived each millisecond, but for the second, which is late.
+        let fallen = |late_us: i64| {
+            let arrived_us = |n: i64| if n == 1 { 1000 + late_us } else { 1000 * n };
+            let instants = (0..=8).map(|n| (arrived_us(n), 1000 * n as u64, n as u64 + 1));
+            train(&instants.collect::<Vec<_>>())
+        };
+        assert_eq!(fallen(1000).rate_bps(), Some(10_000_000), "eight times the fall");
+        assert_eq!(fallen(1001).rate_bps(), None);
+        assert_eq!(fallen(1001).fell_ns, 1_001_000);
+    }
+
+    #[test]
+    fn an_instant_may_have_a_third_of_a_flight() {
+        let bunch = |first: u64, more: u64| {
+            let mut instants = vec![(0, 0, 1)];
+            instants.push((1000, 100, 1 + first));
+            // Two more at the same instant count with the first.
+            instants.push((1000, 200, 1 + first + more));
+            (2..=5).for_each(|n| instants.push((n * 1000, 300, 1 + first + more + n as u64 - 1)));
+            train(&instants)
+        };
+        assert_eq!(
+            bunch(1, 1).rate_bps(),
+            Some(12_000_000),
+            "six packets in 5 ms, two at most at once"
+        );
+        assert_eq!(bunch(1, 1).most_octets, 2 * 1250);
+        assert_eq!(bunch(2, 1).rate_bps(), None, "seven packets, three at once");
+        // What came with the first is no part of what a time has brought.
+        let first = train(&[
+            (0, 0, 1),
+            (0, 100, 4),
+            (1000, 200, 5),
+            (2000, 300, 6),
+            (3000, 400, 7),
+            (4000, 500, 8),
+        ]);
+        assert_eq!(first.rate_bps(), Some(10_000_000));
+    }
+
+    #[test]
+    fn a_flight_queues_if_it_arrives_for_a_tenth_longer_than_it_was_sent() {
+        assert!(!train(&[(0, 0, 1)]).is_stretched());
+        assert!(!train(&[(0, 0, 1), (1100, 1000, 2)]).is_stretched());
+        assert!(train(&[(0, 0, 1), (1101, 1000, 2)]).is_stretched());
+        // Falls of the delay are allowed for.
+        assert!(!train(&[(500, 0, 1), (400, 100, 2), (1300, 600, 3)]).is_stretched());
+        let fell = [(500, 0, 1), (800, 500, 2), (1360, 600, 3)];
+        assert!(
+            !train(&fell).is_stretched()
+                && train(&[fell[0], fell[1], (1361, 600, 3)]).is_stretched()
+        );
+    }
+
+    #[test]
+    fn an_acknowledgement_without_a_sample_leaves_the_count() {
+        let mut train = Train::EMPTY;
+        for (is_full, count) in [(Some(true), 1), (None, 1), (Some(true), 2), (Some(false), 0)] {
+            train.count(is_full);
+            assert_eq!(train.full, count);
+        }
+    }
+
+    #[test]
+    fn a_known_rate_is_verified_by_three_flights_of_it() {
+        let mut weave =
+            Weave::new(&crate::cc::Params { datagram_octets: 1250, ..Default::default() });
+        // 100 Mbit/s for 64 ms are 800,000 B, of which a flight lasts for a sixteenth.
+        weave.resume(100_000_000, 64_000_000);
+        let pacing = pacing_over(64_000_000, 1);
+        assert_eq!(weave.window, (800_000.0 * (3.0 / pacing)) as u64);
+        assert_eq!((weave.saved_rtt_ns, weave.phase), (Some(64_000_000), RAMP));
+        weave.stretch = 16;
+        weave.resume(100_000_000, 64_000_000);
+        assert_eq!(weave.window, 1_000_000, "five quarters of what the path holds");
+        weave.resume(1_000_000, 64_000_000);
+        assert_eq!(weave.window, INITIAL_PACKETS * 1250);
+    }
+
+    #[test]
+    fn a_drain_ends_once_the_queue_is_a_quarter_of_one_that_counts() {
+        let drained = |above_ns: u64, rounds: u32| {
+            let mut weave =
+                Weave::new(&crate::cc::Params { datagram_octets: 1250, ..Default::default() });
+            weave.model.set_bw(100_000_000, 0);
+            weave.model.forget_min_rtt(0, 64_000_000);
+            weave.phase = WeavePhase::Drain { rounds: rounds - 1 };
+            let round = Round {
+                floor_rtt_ns: 64_000_000 + above_ns,
+                octets: 400_000,
+                lasted_ns: 64_000_000,
+                ..Round::EMPTY
+            };
+            weave.on_drain_round(0, &round, rounds);
+            (matches!(weave.phase, WeavePhase::Cruise { .. }), weave.model.bw_bps())
+        };
+        assert_eq!(drained(1_000_000, 2), (true, 100_000_000));
+        assert_eq!(drained(1_000_001, 2), (false, 100_000_000));
+        assert_eq!(drained(0, 1), (false, 100_000_000), "it still reflects Ramp");
+        assert_eq!(drained(1_000_001, 3), (false, 50_000_000), "others share the path");
+    }
+
+    const RTT_NS: u64 = 64_000_000;
+
+    /// Ramp on a path of 64 ms, where a queue of 4 ms counts, at a rate of 100 Mbit/s so far.
+    fn ramping(train: Train, full_bps: u64, full_rounds: u32) -> Weave {
+        let params = crate::cc::Params { datagram_octets: 1250, ..Default::default() };
+        let mut weave = Weave::new(&params);
+        weave.model.set_bw(100_000_000, 0);
+        weave.model.forget_min_rtt(0, RTT_NS);
+        weave.phase = WeavePhase::Ramp { train, full_bps, full_rounds };
+        weave
+    }
+
+    /// A round of so many packets that delivered 80 Mbit/s.
+    fn round(acked: u64) -> Round {
+        let (octets, lasted_ns) = (640_000, RTT_NS);
+        Round { acked, octets, lasted_ns, floor_rtt_ns: RTT_NS, ..Round::EMPTY }
+    }
+
+    #[test]
+    fn losses_of_a_ramp_are_random_below_half_of_a_queue() {
+        let learnt = |above_ns| {
+            let mut weave = ramping(Train::EMPTY, 0, 0);
+            let floor_rtt_ns = RTT_NS + above_ns;
+            let round = Round { lost: 10, floor_rtt_ns, app_limited: true, ..round(990) };
+            weave.on_ramp_round(0, &round);
+            weave.loss.random()
+        };
+        assert_eq!((learnt(1_999_999), learnt(2_000_000)), (0.01, 0.0));
+    }
+
+    #[test]
+    fn a_long_ramp_ends_once_a_quarter_more_was_sent_than_arrives() {
+        let ends = |sent_bps, acked, stretch, fell_ns| {
+            let mut weave = ramping(Train { sent_bps, fell_ns, ..Train::EMPTY }, 0, 0);
+            weave.stretch = stretch;
+            weave.on_ramp_round(0, &round(acked));
+            matches!(weave.phase, WeavePhase::Drain { .. })
+        };
+        assert!(ends(100_000_001, 32, 16, 0) && !ends(100_000_000, 32, 16, 0));
+        assert!(!ends(100_000_001, 31, 16, 0), "they are too few to tell");
+        assert!(!ends(100_000_001, 32, 1, 0), "a short flight is to be sent faster");
+        // Falls of the delay may have made the round longer, by half of it at most.
+        assert!(!ends(133_000_000, 32, 16, RTT_NS / 4) && ends(134_000_000, 32, 16, RTT_NS / 4));
+        assert!(!ends(200_000_000, 32, 16, RTT_NS) && ends(200_000_001, 32, 16, RTT_NS));
+    }
+
+    #[test]
+    fn three_rounds_without_a_quarter_more_end_a_ramp() {
+        let after = |full_bps, full_rounds| {
+            let mut weave = ramping(Train::EMPTY, full_bps, full_rounds);
+            weave.on_ramp_round(0, &round(64));
+            match weave.phase {
+                WeavePhase::Ramp { full_bps, full_rounds, .. } => Some((full_bps, full_rounds)),
+                _ => None,
+            }
+        };
+        assert_eq!(after(80_000_000, 2), Some((100_000_000, 0)), "it grows by a quarter");
+        assert_eq!(after(80_000_001, 0), Some((80_000_001, 1)));
+        assert_eq!(after(80_000_001, 1), Some((80_000_001, 2)));
+        assert_eq!(after(80_000_001, 2), None);
+    }
+
+    #[test]
+    fn a_round_of_a_ramp_keeps_the_rate_of_sending_for_the_next() {
+        let mut weave = ramping(Train::EMPTY, 0, 0);
+        weave.on_ramp_round(0, &Round { sent_octets: 800_000, ..round(64) });
+        let WeavePhase::Ramp { train, .. } = weave.phase else { panic!("{:?}", weave.phase) };
+        assert_eq!(train.sent_bps, 100_000_000);
+    }
+}

@@ -384,6 +384,7 @@ mod tests {
     fn a_trial_that_would_last_for_two_seconds_and_round_trips_is_put_off() {
         for (density, rtt_ns, begins) in [
             (0.00061, RTT_NS, true),
+            (0.0006, RTT_NS, true),
             (0.00059, RTT_NS, false),
             (0.00031, 2 * SECOND_NS, true),
             (0.00029, 2 * SECOND_NS, false),
@@ -470,5 +471,28 @@ mod tests {
         calm.trial.calm();
         assert!(calm.fit_to_delivered(SECOND_NS, &round(69)), "losses had ceased");
         assert!(bw_bps > calm.model.bw_bps());
+    }
+
+    #[test]
+    fn losses_within_4_ms_or_16_packets_are_one_event() {
+        let events = |bw_bps, later_ns| {
+            let mut weave = cruising();
+            weave.model.set_bw(bw_bps, 0);
+            weave.lose_in_trial(&lost(SECOND_NS, 1));
+            weave.lose_in_trial(&lost(SECOND_NS + later_ns, 1));
+            weave.trial.events
+        };
+        assert_eq!((events(BW_BPS, EVENT_NS), events(BW_BPS, EVENT_NS + 1)), (1, 2));
+        // Sixteen packets of 10,000 bits.
+        assert_eq!((events(1_000_000, 160_000_000), events(1_000_000, 160_000_001)), (1, 2));
+    }
+
+    #[test]
+    fn what_was_sent_before_a_trial_is_no_part_of_it() {
+        let mut weave = cruising();
+        weave.begin_trial(SECOND_NS);
+        weave.ack_in_trial(&acked(SECOND_NS - 1, 5));
+        weave.ack_in_trial(&acked(SECOND_NS, 3));
+        assert_eq!((weave.trial.packets, weave.trial.running.unwrap().acked), (5, 3));
     }
 }

@@ -114,4 +114,29 @@ mod tests {
         }
         assert_eq!(wander.ns(), 0);
     }
+    #[test]
+    fn it_fades_in_rounds_below_half_of_it() {
+        let fades = |above_ns, is_steady| {
+            let mut wander = FloorWander::default();
+            wander.learn(6_400_000, MIN_NS);
+            wander.take_round(MIN_NS + above_ns, MIN_NS, is_steady, false);
+            wander.ns() == 6_300_000
+        };
+        assert!(fades(3_199_999, true) && fades(3_199_999, false));
+        assert!(!fades(3_200_000, true));
+    }
+
+    #[test]
+    fn a_third_round_of_steady_sending_leaves_the_line_through_two() {
+        let mut wander = FloorWander::default();
+        let rounds = [(0, true), (0, true), (9, false), (0, true), (0, true), (16, true)];
+        for (above_ms, is_steady) in rounds {
+            wander.take_round(MIN_NS + above_ms * 1_000_000, MIN_NS, is_steady, true);
+        }
+        // The probe begins a new line, which the last left by 16 ms.
+        assert_eq!(wander.ns(), 1_000_000, "half of it, and an eighth of that");
+        wander.take_round(MIN_NS + 32_000_000, MIN_NS, true, true);
+        assert_eq!(wander.erratic_ns, 875_000, "it is on the line");
+        assert_eq!(wander.ns(), 1_000_000, "the most that it was");
+    }
 }
