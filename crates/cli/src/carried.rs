@@ -109,7 +109,7 @@ mod tests {
         for mode in [0o775, 0o757] {
             set(mode);
             let error = check_owner(&own).unwrap_err().to_string();
-            assert!(error.contains("others may write"), "{error}");
+            assert!(error.contains("other users may write"), "{error}");
         }
         fs::remove_dir_all(dir).unwrap();
     }
