@@ -90,9 +90,9 @@ fn nobody_there_is_a_failure_in_json_too() {
 fn what_cannot_be_done_is_said() {
     let server = Server::start(&["-d", "weft_iw0"]);
     for (line, why, status) in [
-        ("--latency -b", "by the client alone", 125),
+        ("--latency -b", "--latency is without -R and -b", 125),
         ("-n 10 -d no_such_device", "there are weft0, weft_iw0", 125),
-        ("-n 10 -d weft0 --transport iwarp", "by weft_iw0, not by weft0", 1),
+        ("-n 10 -d weft0 --transport iwarp", "uses weft_iw0, not weft0", 1),
         ("--op atomic -s 16", "an atomic has 8 bytes", 125),
         ("--latency --op write --events", "--op send", 125),
     ] {
