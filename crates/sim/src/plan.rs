@@ -346,7 +346,9 @@ mod tests {
     fn what_is_wrong_is_named() {
         let refused = |from: &str, to: &str| {
             let plan = SimPlan::parse(&PLAN.replace(from, to));
-            plan.and_then(|plan| plan.runs()).unwrap_err().to_string()
+            let error = plan.and_then(|plan| plan.runs()).unwrap_err();
+            // With its causes, as the command prints it.
+            format!("{:#}", anyhow::Error::from(error))
         };
         assert!(refused("70ms", "70").contains("path"));
         assert!(refused("\"2\"", "\"many\"").contains("count"));
