@@ -179,7 +179,10 @@ impl ShuttleListener {
             Arrival::Request(ticket) => {
                 let ask = self.read(&endpoint, ticket);
                 self.asked.post([(now_ns, ticket, ask)]);
-                return None;
+                match endpoint.receipt(ticket) {
+                    Some(receipt) => receipt,
+                    None => return None,
+                }
             }
             Arrival::Answer(answer) => answer,
             Arrival::Refused { answer, why } => {

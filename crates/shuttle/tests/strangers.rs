@@ -215,8 +215,18 @@ fn stamped(config: &ShuttleConfig, nonce: u64, late_ms: i64) -> Vec<u8> {
 fn who_has_just_asked_under_the_key_needs_no_cookie_once() {
     let mut endpoint = timed(&keyed());
     let request = stamped(&keyed(), 9, 0);
-    assert!(is_told(&endpoint.handle_datagram(0, from(5000), &request)));
-    assert_eq!(endpoint.handle_datagram(0, from(5000), &request), Arrival::Nothing, "repeated");
+    let Arrival::Request(ticket) = endpoint.handle_datagram(0, from(5000), &request) else {
+        panic!("not told");
+    };
+    let receipt = endpoint.receipt(ticket).expect("a receipt");
+    let again = endpoint.handle_datagram(0, from(5000), &request);
+    assert_eq!(again, Arrival::Answer(receipt.clone()), "repeated");
+    let mut asking = Asking::new(&keyed(), 9, &[]);
+    let other = Hello { echo: 8, ..Hello::parse(&receipt).unwrap() }.encode();
+    for (datagram, heard) in [(other, false), (receipt, true)] {
+        asking.hear(&datagram);
+        assert_eq!(asking.0.has_heard(), heard);
+    }
     assert!(!cookie(&mut endpoint, 5001, &request).is_empty(), "recorded");
     assert_eq!((endpoint.stats().requests, endpoint.stats().retries), (1, 1));
     assert!(is_told(&endpoint.handle_datagram(0, from(5001), &stamped(&keyed(), 10, 1000))));

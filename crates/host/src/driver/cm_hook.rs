@@ -98,7 +98,8 @@ pub fn requests(datagram: &[u8]) -> bool {
 /// Whether a datagram may ask for a connection, or whether any are granted.
 pub fn asks(datagram: &[u8]) -> bool {
     match Packet::parse(datagram) {
-        Ok(Packet::Hello { kind, .. }) => matches!(kind, HelloKind::Request | HelloKind::Probe),
+        Ok(Packet::Hello { kind: HelloKind::Probe, to }) => to == ConnectionId(0),
+        Ok(Packet::Hello { kind, .. }) => kind == HelloKind::Request,
         _ => false,
     }
 }

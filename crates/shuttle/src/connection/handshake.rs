@@ -31,6 +31,8 @@ pub struct PeerRequest {
     limits: HelloLimits,
     private_data: Vec<u8>,
     stamp: Option<HelloStamp>,
+    /// It was taken without a cookie, so its sender has had no answer yet.
+    fresh: bool,
     agreement: Option<Box<Agreement>>,
 }
 
@@ -117,6 +119,7 @@ impl PeerRequest {
             limits,
             private_data: hello.private_data.to_vec(),
             stamp: hello.stamp.filter(|_| agreement.is_some()),
+            fresh: false,
             agreement,
         })
     }
@@ -130,6 +133,17 @@ impl PeerRequest {
     /// When and where to it was sent, if a key agreement message says so.
     pub(crate) fn stamp(&self) -> Option<HelloStamp> {
         self.stamp
+    }
+
+    /// The same, taken by its stamp instead of a cookie.
+    pub(crate) fn taken_fresh(self) -> Self {
+        Self { fresh: true, ..self }
+    }
+
+    /// The Probe that tells its sender that it was received, unless a cookie did (S-24).
+    pub(crate) fn receipt(&self) -> Option<Vec<u8>> {
+        let probe = Hello::new(HelloKind::Probe);
+        self.fresh.then(|| Hello { to: self.from, echo: self.nonce, ..probe }.encode())
     }
 
     /// Public key of the initiator, if the credentials have one; the owner decides whether to trust
@@ -252,6 +266,7 @@ impl ShuttleConnection {
             next_ns: now_ns,
             tries: 0,
             retries: 0,
+            received: false,
             doubt: None,
         };
         Ok(Self::new(config, identity, true, route, now_ns, state))
@@ -321,6 +336,11 @@ impl ShuttleConnection {
                 if hello.echo == self.identity.nonce =>
             {
                 self.handle_retry(now_ns, hello.cookie);
+            }
+            (ConnectionState::Requesting { received, .. }, HelloKind::Probe)
+                if hello.echo == self.identity.nonce =>
+            {
+                *received = true;
             }
             (ConnectionState::Requesting { .. }, HelloKind::Reply | HelloKind::Reject)
                 if hello.echo == self.identity.nonce =>

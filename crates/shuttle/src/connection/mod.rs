@@ -116,6 +116,8 @@ enum ConnectionState {
         /// Repetitions by timer since the last cookie.
         tries: u32,
         retries: u32,
+        /// The peer has said that it has the Request.
+        received: bool,
         /// Unauthenticated refusal, and the time at which it takes effect.
         doubt: Option<(u64, ConnectionEnd)>,
     },
@@ -462,7 +464,8 @@ impl ShuttleConnection {
     /// Whether anything of the peer has arrived for this connection.
     pub fn has_heard(&self) -> bool {
         // A cookie came from the peer, in answer to a Probe or an earlier Request.
-        let asks = matches!(self.state, ConnectionState::Requesting { retries: 0, .. });
+        let asks =
+            matches!(self.state, ConnectionState::Requesting { retries: 0, received: false, .. });
         !asks || !self.config.cookie.is_empty()
     }
 

@@ -72,7 +72,8 @@ pub struct Ticket(u64);
 pub enum Arrival<'a, K> {
     /// [`ShuttleConnection::handle_datagram`] of this connection takes it.
     Connection(&'a K),
-    /// A new Request, to be answered at any time by [`Endpoint::accept`] or [`Endpoint::reject`].
+    /// A new Request, to be answered at any time by [`Endpoint::accept`] or [`Endpoint::reject`],
+    /// and at once by [`Endpoint::receipt`] if that gives anything.
     Request(Ticket),
     /// A datagram to send back over the same route.
     Answer(Vec<u8>),
@@ -197,7 +198,7 @@ impl<K> Endpoint<K> {
             Ok(Packet::Hello { kind: HelloKind::Request, to: NONE }) => {
                 return self.handle_request(now_ns, route, datagram);
             }
-            Ok(Packet::Hello { kind: HelloKind::Probe, .. }) => {
+            Ok(Packet::Hello { kind: HelloKind::Probe, to: NONE }) => {
                 return self.handle_probe(now_ns, route, datagram);
             }
             Ok(Packet::Hello { to, .. }) => to,
@@ -261,7 +262,10 @@ impl<K> Endpoint<K> {
         if let Some(stage) = self.records.hear(now_ns, name) {
             self.stats.repeated += 1;
             return match stage {
-                RecordStage::Asked(..) | RecordStage::Lapsed => Arrival::Nothing,
+                RecordStage::Asked(request, _) => {
+                    request.receipt().map_or(Arrival::Nothing, Arrival::Answer)
+                }
+                RecordStage::Lapsed => Arrival::Nothing,
                 RecordStage::Refused(answer) => Arrival::Answer(answer.clone()),
                 RecordStage::Granted(cid) => {
                     let cid = *cid;
@@ -310,7 +314,7 @@ impl<K> Endpoint<K> {
         if request.is_none() {
             self.note_stranger(now_ns);
         }
-        request
+        request.map(PeerRequest::taken_fresh)
     }
 
     /// Handles a new Request that may be admitted.
@@ -352,6 +356,12 @@ impl<K> Endpoint<K> {
             self.strangers_until_ns = now_ns.saturating_add(STRANGERS_NS);
         }
         self.strangers += 1;
+    }
+
+    /// The datagram that tells who sent the pending Request that it was received, if nothing has
+    /// yet: the application may take its time for the answer.
+    pub fn receipt(&self, ticket: Ticket) -> Option<Vec<u8>> {
+        self.records.asked(ticket.0)?.0.receipt()
     }
 
     /// The pending Request and its route.
