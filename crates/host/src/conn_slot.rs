@@ -568,8 +568,10 @@ impl ConnSlot {
     /// Forgets the connection, so that another one may be attached.
     pub fn abandon(&self) {
         if self.is_attached() {
-            self.with_driver(|driver| {
-                driver.abandon();
+            self.with_guarded(|guarded| {
+                if let Some(driver) = &mut guarded.driver {
+                    driver.abandon();
+                }
                 self.attached.store(false, Ordering::Release);
             });
         }

@@ -242,43 +242,20 @@ impl CmId {
         if let Some(peer) = inner.peer {
             log::debug!("connection to {peer} over Shuttle: {answer}");
         }
-        match answer {
-            Answer::Granted(established) => return self.link_granted(inner, &established),
-            Answer::Refused { reason, private_data } => {
-                inner.leave_stage();
-                let greeting = Greeting::parse(&private_data);
-                match greeting {
-                    Some(greeting) if reason == DATAGRAMS => {
-                        let words = padded(greeting.private_data, words::DATAGRAM_REPLY);
-                        inner.machine.handle_link_up(words, terms(&greeting));
-                    }
-                    _ if reason == NOT_HERE => inner.machine.handle_failed(Failure::Refused),
-                    greeting => {
-                        let words = greeting.map_or(&[][..], |greeting| greeting.private_data);
-                        let none = Depths { ird: 0, ord: 0 };
-                        inner.machine.handle_rejected(none, padded(words, words::REJECT));
-                    }
-                }
-            }
-            Answer::Nobody => {
-                inner.leave_stage();
-                let asked = inner.machine.state() == CmState::Connecting;
-                let why = if asked { Failure::Refused } else { Failure::TimedOut };
-                inner.machine.handle_failed(why);
-            }
-            Answer::None(end) => {
-                inner.leave_stage();
-                inner.machine.handle_failed(failure(end));
-            }
+        if let Answer::Granted(established) = answer {
+            return self.link_granted(inner, &established);
         }
-        // The queue pair has failed and is free for another connection once the application hears:
-        // it may destroy it then.
-        let left = inner.qp.upgrade().filter(|_| !matches!(inner.stage, IdStage::Linked));
+        inner.leave_stage();
+        let left = inner.qp.upgrade();
         drop(inner);
+        // The queue pair has failed, and is free for another connection, before the application
+        // hears: it may destroy it then.
         if let Some(qp) = left {
             qp.abandon();
         }
-        self.publish(&mut self.lock());
+        let mut inner = self.lock();
+        inner.link_refused(answer);
+        self.publish(&mut inner);
     }
 
     fn link_granted<'a>(&'a self, mut inner: LockedId<'a>, established: &Established) {
@@ -322,6 +299,36 @@ impl CmId {
         // What cannot be reached fails with the first request.
         let _later = reach(&inner, qp, peer, depths);
         inner
+    }
+}
+
+impl IdInner {
+    /// The handshake has not led to a connection.
+    fn link_refused(&mut self, answer: Answer) {
+        let machine = &mut self.machine;
+        match answer {
+            Answer::Granted(_) => {}
+            Answer::Refused { reason, private_data } => {
+                let greeting = Greeting::parse(&private_data);
+                match greeting {
+                    Some(greeting) if reason == DATAGRAMS => {
+                        let words = padded(greeting.private_data, words::DATAGRAM_REPLY);
+                        machine.handle_link_up(words, terms(&greeting));
+                    }
+                    _ if reason == NOT_HERE => machine.handle_failed(Failure::Refused),
+                    greeting => {
+                        let words = greeting.map_or(&[][..], |greeting| greeting.private_data);
+                        let none = Depths { ird: 0, ord: 0 };
+                        machine.handle_rejected(none, padded(words, words::REJECT));
+                    }
+                }
+            }
+            Answer::Nobody => {
+                let asked = machine.state() == CmState::Connecting;
+                machine.handle_failed(if asked { Failure::Refused } else { Failure::TimedOut });
+            }
+            Answer::None(end) => machine.handle_failed(failure(end)),
+        }
     }
 }
 
