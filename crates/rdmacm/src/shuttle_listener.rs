@@ -179,10 +179,7 @@ impl ShuttleListener {
             Arrival::Request(ticket) => {
                 let ask = self.read(&endpoint, ticket);
                 self.asked.post([(now_ns, ticket, ask)]);
-                match endpoint.receipt(ticket) {
-                    Some(receipt) => receipt,
-                    None => return None,
-                }
+                endpoint.receipt(ticket)?
             }
             Arrival::Answer(answer) => answer,
             Arrival::Refused { answer, why } => {
