@@ -86,7 +86,7 @@ impl RateSample {
 }
 
 /// Totals of one acknowledgement that covered at least one packet for the first time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acked {
     /// Time of arrival.
     pub now_ns: u64,

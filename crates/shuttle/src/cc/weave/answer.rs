@@ -174,14 +174,8 @@ mod tests {
             now_ns: sent_ns,
             packets: 1,
             octets: 1250,
-            lost_packets: 0,
-            lost_octets: 0,
             sent_ns,
-            rtt: None,
-            one_way_ns: 0,
-            rate: None,
-            delivered_octets: 0,
-            in_flight_octets: 0,
+            ..Acked::default()
         });
         assert_eq!(weave.arrived_sent_ns, sent_ns);
         assert!(weave.gap.is_none());

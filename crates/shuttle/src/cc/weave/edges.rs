@@ -30,11 +30,8 @@ fn acked(in_flight_octets: u64) -> Acked {
         now_ns: NOW_NS,
         packets: 1,
         octets: 1250,
-        lost_packets: 0,
-        lost_octets: 0,
         sent_ns: NOW_NS - RTT_NS,
         rtt: Some(Rtt { latest_ns: RTT_NS, smoothed_ns: RTT_NS, var_ns: 0, min_ns: RTT_NS }),
-        one_way_ns: 0,
         rate: Some(RateSample {
             delivered_octets: 1250,
             interval_ns: RTT_NS,
@@ -43,6 +40,7 @@ fn acked(in_flight_octets: u64) -> Acked {
         }),
         delivered_octets: 1250,
         in_flight_octets,
+        ..Acked::default()
     }
 }
 

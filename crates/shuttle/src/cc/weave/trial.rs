@@ -285,14 +285,8 @@ mod tests {
             now_ns: sent_ns + RTT_NS,
             packets,
             octets: u64::from(packets) * 1250,
-            lost_packets: 0,
-            lost_octets: 0,
             sent_ns,
-            rtt: None,
-            one_way_ns: 0,
-            rate: None,
-            delivered_octets: 0,
-            in_flight_octets: 0,
+            ..Acked::default()
         }
     }
 

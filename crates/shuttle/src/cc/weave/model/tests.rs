@@ -6,15 +6,9 @@ fn at(rtt_ns: u64, one_way_ns: i64) -> Acked {
     Acked {
         now_ns: rtt_ns,
         packets: 1,
-        octets: 0,
-        lost_packets: 0,
-        lost_octets: 0,
-        sent_ns: 0,
         rtt: Some(crate::cc::Rtt { latest_ns: rtt_ns, smoothed_ns: 0, var_ns: 0, min_ns: 0 }),
         one_way_ns,
-        rate: None,
-        delivered_octets: 0,
-        in_flight_octets: 0,
+        ..Acked::default()
     }
 }
 
