@@ -307,6 +307,7 @@ impl IdInner {
     fn link_refused(&mut self, answer: Answer) {
         let machine = &mut self.machine;
         match answer {
+            // [`CmId::link_granted`] has handled it.
             Answer::Granted(_) => {}
             Answer::Refused { reason, private_data } => {
                 let greeting = Greeting::parse(&private_data);

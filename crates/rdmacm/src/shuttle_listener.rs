@@ -107,8 +107,8 @@ impl ShuttleListener {
         let listen = Listen::new(managed::config(host, &Route { local: at, remote: at }));
         let at_once = at_once && !host.secrecy().has_key();
         let retry_above = if at_once { listen.retry_above } else { 0 };
-        let clock: fn() -> u64 = clock::time_of_day_ms;
-        endpoint.listen(Some(Listen { retry_above, clock: Some(clock), ..listen }));
+        let clock = Some(clock::time_of_day_ms as fn() -> u64);
+        endpoint.listen(Some(Listen { retry_above, clock, ..listen }));
         let listener = Arc::new_cyclic(|me| Self {
             host: Arc::clone(host),
             me: me.clone(),

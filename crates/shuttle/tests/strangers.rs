@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use support::{MS, route};
 use weft_shuttle::{
     Arrival, Credentials, Endpoint, Identity, Listen, Refusal, Route, ShuttleConfig,
@@ -253,6 +255,22 @@ fn a_stamp_of_another_time_or_address_or_key_is_worth_nothing() {
     let mut endpoint = timed(&anybody);
     assert!(!is_told(&endpoint.handle_datagram(0, from(5000), &stamped(&anybody, 6, 0))));
     assert_eq!(endpoint.stats().requests, 0);
+}
+
+/// A clock that is set an hour ahead and back.
+#[test]
+fn a_request_is_not_new_again_after_the_clock_was_set_back() {
+    static CLOCK_MS: AtomicU64 = AtomicU64::new(NOON_MS);
+    let clock: fn() -> u64 = || CLOCK_MS.load(Ordering::Relaxed);
+    let mut endpoint = Endpoint::new([4; 32]);
+    let listen = Listen { retry_above: 0, clock: Some(clock), ..Listen::new(keyed()) };
+    endpoint.listen(Some(listen));
+    let request = stamped(&keyed(), 9, 0);
+    assert!(is_told(&endpoint.handle_datagram(0, from(5000), &request)));
+    CLOCK_MS.store(NOON_MS + 3_600_000, Ordering::Relaxed);
+    assert!(is_told(&endpoint.handle_datagram(0, from(5000), &stamped(&keyed(), 10, 3_600_000))));
+    CLOCK_MS.store(NOON_MS, Ordering::Relaxed);
+    assert!(!is_told(&endpoint.handle_datagram(0, from(5001), &request)));
 }
 
 #[test]

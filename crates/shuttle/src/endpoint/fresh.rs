@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use super::ids::RandomKeys;
 use crate::connection::PeerRequest;
 
-/// Age at which a Request needs a cookie, 8 s: the longest interval of repetitions twice, as for
-/// cookies. Clocks of two hosts that are synchronised at all differ by less.
+/// Age from which a Request needs a cookie, 8 s: twice the longest interval of repetitions.
+/// Clocks of synchronised hosts differ by less.
 const AGE_MAX_MS: u64 = 8000;
-/// Advance of the sender's clock that is allowed, 1 s. It is short since a Request from the future
-/// may be older than the listener all the same.
+/// Allowed advance of the sender's clock, 1 s. A Request of a fast clock may be older than the
+/// listener although its stamp is younger, so the advance is short.
 const AHEAD_MAX_MS: u64 = 1000;
 /// Most Requests remembered; beyond it newcomers need cookies. 1 MB.
 const SEEN_MAX: usize = 16_384;
@@ -24,6 +24,9 @@ pub(super) struct FreshRequests {
     /// Milliseconds since 1970.
     clock: fn() -> u64,
     since_ms: u64,
+    /// Latest time of the clock. If the clock is set back, Requests need cookies until it is here
+    /// again: what was forgotten must not become new.
+    latest_ms: u64,
     /// Nonces admitted, with the time until which they are remembered.
     seen: RandomKeys<u64, ()>,
     order: VecDeque<(u64, u64)>,
@@ -32,13 +35,16 @@ pub(super) struct FreshRequests {
 impl FreshRequests {
     /// Admission from now on. `clock` gives milliseconds since 1970.
     pub(super) fn new(clock: fn() -> u64) -> Self {
-        Self { clock, since_ms: clock(), seen: RandomKeys::default(), order: VecDeque::new() }
+        let since_ms = clock();
+        let (seen, order) = (RandomKeys::default(), VecDeque::new());
+        Self { clock, since_ms, latest_ms: since_ms, seen, order }
     }
 
     /// Whether `request`, which came to `here`, is new beyond doubt. It is not new a second time.
     pub(super) fn admit(&mut self, request: &PeerRequest, here: SocketAddr) -> bool {
         let Some(stamp) = request.stamp() else { return false };
-        let now_ms = (self.clock)();
+        let now_ms = self.latest_ms.max((self.clock)());
+        self.latest_ms = now_ms;
         self.expire(now_ms);
         let oldest_ms = self.since_ms.max(now_ms.saturating_sub(AGE_MAX_MS));
         let youngest_ms = now_ms.saturating_add(AHEAD_MAX_MS);

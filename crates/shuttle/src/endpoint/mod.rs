@@ -8,9 +8,10 @@
 //! Order of calls: [`Endpoint::listen`] if connections are granted here. Every datagram goes to
 //! [`Endpoint::handle_datagram`] first, which says what to do with it. To ask for a connection:
 //! [`Endpoint::identity`], [`ShuttleConnection::connect`](crate::ShuttleConnection::connect),
-//! [`Endpoint::attach`]. To grant one: [`Endpoint::accept`] with the ticket, `attach`, and
-//! [`Endpoint::handle_established`] once the connection says so. [`Endpoint::release`] when a
-//! connection is forgettable. No timer is needed: time is looked at when something happens.
+//! [`Endpoint::attach`]. To grant one: [`Endpoint::receipt`] at once, [`Endpoint::accept`] with the
+//! ticket, `attach`, and [`Endpoint::handle_established`] once the connection says so.
+//! [`Endpoint::release`] when a connection is forgettable. No timer is needed: time is looked at
+//! when something happens.
 
 mod cookie;
 mod fresh;
@@ -281,9 +282,7 @@ impl<K> Endpoint<K> {
             if crowd + strangers < FEW
                 && let Some(request) = self.fresh_request(now_ns, &route, datagram, &hello)
             {
-                self.stats.requests += 1;
-                self.records.ask(now_ns, name, request, route);
-                return Arrival::Request(Ticket(name));
+                return self.ask(now_ns, name, request, route);
             }
             self.stats.retries += 1;
             let cookie = self.cookies.make(now_ns, &asker, &mut self.csprng);
@@ -330,11 +329,7 @@ impl<K> Endpoint<K> {
         let keyed = !hello.key_message.is_empty();
         let entropy = if keyed { self.csprng.next_bytes() } else { [0; 32] };
         let refused = match PeerRequest::judge(datagram, config, entropy) {
-            Ok(request) => {
-                self.stats.requests += 1;
-                self.records.ask(now_ns, name, request, route);
-                return Arrival::Request(Ticket(name));
-            }
+            Ok(request) => return self.ask(now_ns, name, request, route),
             Err(refused) => refused.and_then(|why| Some((why, why.answer(datagram)?))),
         };
         let Some((why, answer)) = refused else {
@@ -347,6 +342,19 @@ impl<K> Endpoint<K> {
         // No state is kept: a repetition is judged again.
         self.stats.refused += 1;
         Arrival::Refused { answer, why }
+    }
+
+    /// Passes a new Request to the owner.
+    fn ask(
+        &mut self,
+        now_ns: u64,
+        name: u64,
+        request: PeerRequest,
+        route: Route,
+    ) -> Arrival<'_, K> {
+        self.stats.requests += 1;
+        self.records.ask(now_ns, name, request, route);
+        Arrival::Request(Ticket(name))
     }
 
     /// Counts a failed key agreement, the most expensive operation that a Request can cause.
