@@ -17,6 +17,7 @@ use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpFailure, QpState};
 
 use crate::ProgressMode;
+use crate::connections::retry;
 use crate::device_kind::DeviceId;
 use crate::diagnostics::{self, ToldState};
 use crate::driver::todo::{RECEIVE, SEND, TIME};
@@ -285,6 +286,10 @@ impl ConnSlot {
             let driver = guarded.driver.as_deref_mut()?;
             let notices = self.act(driver, work, now);
             let over = guarded.driver.take_if(|driver| driver.is_over());
+            if let Some(over) = &over {
+                // Under the lock: whoever finds no connection here finds what it did there.
+                self.host.local().past_work.add(self.device, &over.counters());
+            }
             (over.is_some() || !notices.are_none()).then_some(Outcome { notices, over })
         };
         self.slot.step(guard, act, || drop(wakes), |outcome| self.tell(outcome));
@@ -338,7 +343,6 @@ impl ConnSlot {
         outcome.notices.tell(&self.host);
         let Some(over) = outcome.over else { return };
         self.host.local().connections.strike(self);
-        self.host.local().past_work.add(self.device, &over.counters());
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
         // Another connection may have been attached meanwhile.
@@ -551,18 +555,9 @@ impl ConnSlot {
         }
     }
 
-    /// The connection, for a thread that ends the process. It does not wait for the lock: a signal
-    /// handler may have interrupted its holder.
+    /// The connection, for a thread that ends the process.
     fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Guarded>> {
-        loop {
-            if let Some(guard) = self.slot.try_lock() {
-                return Some(guard);
-            }
-            if clock::now() >= until {
-                return None;
-            }
-            std::thread::yield_now();
-        }
+        retry(until, || self.slot.try_lock())
     }
 
     /// Forgets the connection, so that another one may be attached.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_observe::{ConnReport, Counters};
+use weft_os::clock;
 use weft_sync::RwLock;
 
 use crate::device_kind::DeviceId;
@@ -60,10 +61,23 @@ impl Connections {
         self.0.read().clone()
     }
 
-    /// Every connection, unless the list is being changed just now. The work may not end one.
-    pub fn each(&self, work: impl FnMut(&Arc<dyn DrivenConnection>)) {
-        if let Some(list) = self.0.try_read() {
+    /// Every connection, for who ends the process; none if the list is being changed until then.
+    /// The work may not end one.
+    pub fn each(&self, until: Instant, work: impl FnMut(&Arc<dyn DrivenConnection>)) {
+        if let Some(list) = retry(until, || self.0.try_read()) {
             list.iter().for_each(work);
         }
+    }
+}
+
+/// What `attempt` gives, tried again until then: who ends the process may have interrupted, in a
+/// signal handler, the very thread that it would wait for.
+pub(crate) fn retry<T>(until: Instant, attempt: impl Fn() -> Option<T>) -> Option<T> {
+    loop {
+        let found = attempt();
+        if found.is_some() || clock::now() >= until {
+            return found;
+        }
+        std::thread::yield_now();
     }
 }

@@ -45,7 +45,7 @@ impl Host {
     pub fn say_last_words(&self) {
         if let Some(local) = self.running() {
             let until = clock::now() + LAST_WORDS;
-            local.connections.each(|connection| connection.flush_now(until));
+            local.connections.each(until, |connection| connection.flush_now(until));
             local.open_at_exit.tell();
             if let Some(Some(publisher)) = local.publisher.get() {
                 publisher.vanish();
@@ -57,7 +57,7 @@ impl Host {
 extern "C" fn exit<H: HostHome>() {
     if let Some(local) = local::<H>() {
         let until = clock::now() + LINGER;
-        local.connections.each(|connection| connection.hush());
+        local.connections.each(until, |connection| connection.hush());
         for source in local.reactor.all() {
             source.at_exit(until);
         }

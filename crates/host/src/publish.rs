@@ -27,7 +27,7 @@ use weft_sync::Mutex;
 
 use crate::connections::DrivenConnection;
 use crate::device_kind::{DeviceId, DeviceKind};
-use crate::host::Host;
+use crate::host::{Host, Local};
 
 /// Names tried until one is free: processes of other namespaces may have the same id.
 const NAMES_MAX: u32 = 64;
@@ -35,7 +35,8 @@ const NAMES_MAX: u32 = 64;
 const READERS_MAX: usize = 8;
 /// Room for a report in a socket's buffer, in bytes, as far as the system grants it.
 const ROOM_BYTES: libc::c_int = 1 << 20;
-
+/// Times that a report is made anew because a connection has ended meanwhile.
+const LOOKS_MAX: u32 = 8;
 /// A process that ends waits no longer than this for threads that work on its connections, which
 /// may wait for a processor themselves.
 const LAST_LOOK: Duration = Duration::from_millis(250);
@@ -160,24 +161,44 @@ fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
         cpu_ns: sys::cpu_ns(),
         ..ProcessReport::default()
     };
-    let mut sums = local.past_work.all();
-    let mut add = |connection: &Arc<dyn DrivenConnection>| {
-        let told = report.connections.len() < REPORTED_MAX;
-        let Some((device, counters, conn)) = connection.report(told, until) else { return };
-        sums[device.slot()].add(&counters);
-        match conn {
-            Some(conn) => report.connections.push(conn),
-            None => report.left_out += 1,
-        }
-    };
-    match until {
-        None => local.connections.all().iter().for_each(&mut add),
-        Some(_) => local.connections.each(&mut add),
-    }
+    let sums = look(local, &mut report, until);
     let device = |device: DeviceId| {
         let (kind, name) = (device_type(device.kind), host.devices().name(device).to_owned());
         DeviceReport { kind, name, counters: sums[device.slot()] }
     };
     report.devices = host.devices().used().into_iter().map(device).collect();
     report
+}
+
+/// Notes the connections of `local` in the report; what was done over each device, by these and by
+/// those that have ended. One that ends meanwhile is counted once.
+fn look(
+    local: &Local,
+    report: &mut ProcessReport,
+    until: Option<Instant>,
+) -> [Counters; DeviceId::SLOTS] {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        report.connections.clear();
+        report.left_out = 0;
+        let past = local.past_work.all();
+        let mut sums = past;
+        let add = |connection: &Arc<dyn DrivenConnection>| {
+            let told = report.connections.len() < REPORTED_MAX;
+            let Some((device, counters, conn)) = connection.report(told, until) else { return };
+            sums[device.slot()].add(&counters);
+            match conn {
+                Some(conn) => report.connections.push(conn),
+                None => report.left_out += 1,
+            }
+        };
+        match until {
+            None => local.connections.all().iter().for_each(add),
+            Some(until) => local.connections.each(until, add),
+        }
+        if looks == LOOKS_MAX || local.past_work.all() == past {
+            return sums;
+        }
+    }
 }
