@@ -3,6 +3,7 @@
 mod absence;
 mod admission;
 mod lane_setup;
+mod receiving;
 mod relocation;
 
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use weft_fault::FaultDirection;
 use weft_net::buffers::Buffer;
 use weft_net::silence::Silence;
 use weft_net::tcp::{self, Ready};
-use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
+use weft_net::udp::UdpPort;
 use weft_os::clock::{self, instant_at, ns_at};
 use weft_rnic::shuttle::{ConnectionEnd, Refusal, Route};
 use weft_rnic::wire::shuttle::PathId;
@@ -22,8 +23,7 @@ use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{Conn, ConnEvent, Established, Input, Sending, ShuttleQp, Written};
 use weft_verbs::QpState;
 
-use absence::{Absence, DOUBT};
-use admission::turn_away;
+use absence::Absence;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
 use lane_setup::LaneSetup;
 use relocation::OwnAddress;
@@ -35,8 +35,6 @@ use super::watcher::{Answer, Notices};
 use crate::faults::LinkFaults;
 use crate::time_wait;
 
-/// Bundles received in one go at most, so that one connection does not starve the others.
-const RECEIVES_MAX: usize = 16;
 /// Longest that an acknowledgement waits for the answer of a thread that sleeps between messages,
 /// as long as for one that polls ([`crate::lease`]).
 const DEFERRED_PAUSE: Duration = Duration::from_millis(1);
@@ -44,10 +42,6 @@ const DEFERRED_PAUSE: Duration = Duration::from_millis(1);
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 /// A connection that the peer has closed is looked at again after this.
 const ENDED_PAUSE: Duration = Duration::from_millis(500);
-
-/// Polls of a connection with a lane between two looks at its socket, where little arrives: each
-/// costs a system call.
-const LANE_POLLS: u32 = 1024;
 
 /// The path that a connection begins with.
 const FIRST_PATH: PathId = PathId(0);
@@ -149,177 +143,6 @@ impl ShuttleSocket {
             LaneSetup::Open(link) => link.ready(),
             _ => tcp::ready(self.port.as_fd()),
         }
-    }
-
-    /// Takes what is in the lane; whether anything was new.
-    fn receive_lane(&mut self, core: &mut Core, step: &Step) -> bool {
-        let waits = step.due || step.has(todo::POSTED | todo::SEND);
-        let Some(link) = self.lane.link() else { return false };
-        if !step.is_readable && !link.has_news() && !waits {
-            return false;
-        }
-        let rung = link.heed_bell(step);
-        let received = link.receive(core, step.now) | rung;
-        if link.is_over() || link.is_abandoned() {
-            // What it placed and said before it went is there now.
-            link.receive(core, step.now);
-            self.receive_bundles(core);
-            // Before its descriptor is closed: the next socket may have the same number.
-            core.ignore_bell();
-            self.lane = LaneSetup::None;
-            self.handle_lane_lost(core, step.now);
-            return true;
-        }
-        received
-    }
-
-    /// Whether the socket is to be looked at: a thread that polls a lane does so now and then.
-    fn is_due_for_socket(&mut self, core: &Core, step: &Step) -> bool {
-        self.polls += 1;
-        let polls_lane = core.schedule.leased && matches!(self.lane, LaneSetup::Open(_));
-        let due = !polls_lane || step.due || self.polls >= LANE_POLLS;
-        if due {
-            self.polls = 0;
-        }
-        due
-    }
-
-    /// Receives what is there; whether something was. The time is taken after each call: a process
-    /// that had to wait for a processor before it would else believe in round trips shorter than
-    /// the path's.
-    fn receive_bundles(&mut self, core: &mut Core) -> bool {
-        let mut received = self.wire.is_some() && self.take_late(core, clock::now());
-        // What is received stays where it is while the connection takes it.
-        let mut buffer = self.buffer.take().unwrap_or_else(Buffer::take);
-        for _ in 0..RECEIVES_MAX {
-            let room = &mut buffer.room()[..BUNDLE_OCTETS];
-            let Some(bundle) = self.port.receive(room, self.own.as_ref()) else { break };
-            let now = clock::now();
-            received = true;
-            // Zero where the kernel has nothing to say.
-            let dropped = bundle.dropped.max(self.dropped).wrapping_sub(self.dropped);
-            self.dropped += dropped;
-            if let (Some(shuttle), 1..) = (shuttle_of_mut(core), dropped) {
-                shuttle.note_dropped(dropped);
-            }
-            self.absence = None;
-            for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
-                let from = (bundle.route, bundle.marked);
-                if let Some(wire) = &mut self.wire
-                    && !wire.passes(now, from, datagram)
-                {
-                    continue;
-                }
-                if let Some(hook) = &self.hook
-                    && hook.is_strange(ns_at(now), bundle.route, datagram)
-                {
-                    continue;
-                }
-                self.take(core, now, from, datagram);
-            }
-            // A thread that has slept for this does not look for more before it goes on.
-            let alone = bundle.octets <= bundle.each;
-            if alone && core.schedule.slept_for && core.has_completions() {
-                break;
-            }
-        }
-        match core.keeps_buffer() {
-            true => self.buffer = Some(buffer),
-            false => buffer.put(),
-        }
-        received
-    }
-
-    /// Takes a datagram. A Request that the doorkeeper grants binds the queue pair; one that seems
-    /// to be the peer's and cannot be granted is answered.
-    fn take(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        (route, marked): (Route, bool),
-        bytes: &mut [u8],
-    ) {
-        self.has_heard = true;
-        let admission = match &mut self.doorkeeper {
-            Some(doorkeeper) => doorkeeper.admit(ns_at(now), route, bytes),
-            None => HelloAdmission::None,
-        };
-        match admission {
-            HelloAdmission::Granted(mut bound) => {
-                if let Some((ord, retry_limits)) = core.requester {
-                    bound.set_ord(ord);
-                    bound.set_retry_limits(retry_limits);
-                }
-                core.begin(Conn::Shuttle(bound));
-                self.seek_lane(core);
-            }
-            HelloAdmission::Refused(why) if core.conn.is_none() => {
-                turn_away(&self.port, &route, why, bytes);
-                self.doubt.get_or_insert((now + DOUBT, why));
-            }
-            HelloAdmission::Refused(_) | HelloAdmission::None => {
-                // What the peer wrote before it sent this comes first.
-                if let Some(link) = self.lane.link() {
-                    link.receive(core, now);
-                }
-                core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
-            }
-        }
-    }
-
-    /// Takes what was late and is due; whether something was.
-    fn take_late(&mut self, core: &mut Core, now: Instant) -> bool {
-        let mut received = false;
-        while let Some(wire) = &mut self.wire
-            && let Some((mut datagram, from)) = wire.line.pop(now)
-        {
-            received = true;
-            self.take(core, now, from, &mut datagram);
-        }
-        received
-    }
-
-    /// Takes a datagram that reached another socket.
-    pub fn handle_foreign_datagram(
-        &mut self,
-        core: &mut Core,
-        from: (Route, bool),
-        bytes: &mut [u8],
-    ) {
-        let (route, marked) = from;
-        let now = clock::now();
-        core.note_stop(now);
-        self.absence = None;
-        if let Some(wire) = &mut self.wire
-            && !wire.passes(now, from, bytes)
-        {
-            return;
-        }
-        if shuttle_of(core).is_some() {
-            self.has_heard = true;
-            core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
-            if core.reply == AckDue::None {
-                core.reply = AckDue::Pending;
-            }
-            self.follow(core);
-        }
-    }
-
-    /// A peer that comes from another address has the socket to itself once it is known to be
-    /// there.
-    fn follow(&mut self, core: &Core) {
-        let Some(shuttle) = shuttle_of(core) else { return };
-        let remote = shuttle.connection().route().remote;
-        if self.is_guest() && self.follows != Some(remote) {
-            // Where the system refuses, the peer goes on to be heard elsewhere.
-            let _connected = self.port.connect(remote);
-            self.follows = Some(remote);
-        }
-    }
-
-    /// Whether the connection was granted at a place that hears what comes from elsewhere.
-    fn is_guest(&self) -> bool {
-        self.hook.as_ref().is_some_and(CmHook::is_guest)
     }
 
     fn send(&mut self, core: &mut Core) {
