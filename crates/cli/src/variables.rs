@@ -3,23 +3,25 @@
 //! docs/environment.md describes them; a test keeps the two together.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
 
 use weft_capture::CaptureSpec;
 use weft_fault::FaultPlan;
+use weft_host::THREADS_MAX;
 use weft_net::ports::PortBounds;
 
 /// A variable that Weft reads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
     values: AllowedValues,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum AllowedValues {
     OneOf(&'static [&'static str]),
-    Number,
+    Number(RangeInclusive<u64>),
     Plan,
     Capture,
     Ports,
@@ -29,6 +31,7 @@ enum AllowedValues {
 /// The variable with the names that `weft run` has warned about, so that the library does not.
 pub const UNKNOWN: &str = "WEFT_UNKNOWN";
 
+const ANY_NUMBER: AllowedValues = AllowedValues::Number(0..=u64::MAX);
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
@@ -40,7 +43,7 @@ pub const KNOWN: [Variable; 33] = [
     },
     Variable { name: "WEFT_LOG_FORMAT", values: AllowedValues::OneOf(&["text", "json"]) },
     Variable { name: "WEFT_LIB", values: AllowedValues::Any },
-    Variable { name: "WEFT_SEED", values: AllowedValues::Number },
+    Variable { name: "WEFT_SEED", values: ANY_NUMBER },
     Variable { name: "WEFT_CRC", values: ON_OFF },
     Variable { name: "WEFT_MARKERS", values: ON_OFF },
     Variable { name: "WEFT_LANE", values: AllowedValues::OneOf(&["on", "copy", "off"]) },
@@ -49,8 +52,8 @@ pub const KNOWN: [Variable; 33] = [
         values: AllowedValues::OneOf(&["inline", "engine", "hybrid"]),
     },
     Variable { name: "WEFT_PORTS", values: AllowedValues::Ports },
-    Variable { name: "WEFT_STALL_TIMEOUT_MS", values: AllowedValues::Number },
-    Variable { name: "WEFT_THREADS", values: AllowedValues::Number },
+    Variable { name: "WEFT_STALL_TIMEOUT_MS", values: ANY_NUMBER },
+    Variable { name: "WEFT_THREADS", values: AllowedValues::Number(1..=THREADS_MAX as u64) },
     Variable { name: "WEFT_DEV", values: AllowedValues::Any },
     Variable { name: "WEFT_DEVICES", values: AllowedValues::Any },
     Variable { name: "WEFT_FAULT", values: AllowedValues::Plan },
@@ -72,7 +75,7 @@ pub const KNOWN: [Variable; 33] = [
     Variable { name: "WEFT_SOCKETS_RULES", values: AllowedValues::Any },
     Variable { name: "WEFT_SOCKETS_VERBOSE", values: ON_OFF },
     Variable { name: "WEFT_SOCKETS_STYLE", values: AllowedValues::OneOf(&["auto", "basic"]) },
-    Variable { name: "WEFT_SOCKETS_PATIENCE_MS", values: AllowedValues::Number },
+    Variable { name: "WEFT_SOCKETS_PATIENCE_MS", values: ANY_NUMBER },
     Variable { name: "WEFT_PATHS", values: ON_OFF },
     Variable { name: "WEFT_STATIC", values: AllowedValues::Any },
 ];
@@ -115,9 +118,13 @@ pub fn warnings(environment: &[(OsString, OsString)]) -> Vec<VariableWarning> {
 
 fn invalid_value(known: &Variable, value: &OsStr) -> Option<String> {
     let (name, text) = (known.name, value.to_string_lossy());
-    let wanted = match known.values {
+    let wanted = match &known.values {
         AllowedValues::OneOf(values) if !values.contains(&text.as_ref()) => values.join(", "),
-        AllowedValues::Number if text.parse::<u64>().is_err() => String::from("a number"),
+        AllowedValues::Number(range) => match text.parse::<u64>() {
+            Ok(number) if range.contains(&number) => return None,
+            _ if *range.end() == u64::MAX => String::from("a number"),
+            _ => format!("{} to {}", range.start(), range.end()),
+        },
         AllowedValues::Ports if PortBounds::parse(&text).is_none() => {
             String::from("a range of ports such as 4000-4099")
         }
@@ -160,6 +167,11 @@ mod tests {
         assert_eq!(warned("WEFT_CRC", "no"), ["WEFT_CRC=no is ignored; it can be: on, off"]);
         assert_eq!(warned("WEFT_SEED", "x").len(), 1);
         assert!(warned("WEFT_SEED", "17").is_empty());
+        assert!(warned("WEFT_THREADS", "16").is_empty());
+        for none in ["0", "17", "-1"] {
+            let text = format!("WEFT_THREADS={none} is ignored; it can be: 1 to 16");
+            assert_eq!(warned("WEFT_THREADS", none), [text]);
+        }
         assert!(warned("WEFT_PORTS", "0-9")[0].contains("such as 4000-4099"));
         assert!(warned("WEFT_LIB", "anything").is_empty());
         assert!(warned("WEFT_FAULT", "drop=1%").is_empty());

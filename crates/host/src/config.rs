@@ -128,6 +128,7 @@ impl Settings {
         };
         let stall_ms = variable("WEFT_STALL_TIMEOUT_MS").and_then(|v| v.parse().ok());
         let threads = variable("WEFT_THREADS").and_then(|v| v.parse().ok());
+        let threads = threads.filter(|threads| (1..=THREADS_MAX).contains(threads));
         Self {
             crc: switch("WEFT_CRC", true),
             markers: switch("WEFT_MARKERS", false),
@@ -140,7 +141,7 @@ impl Settings {
             },
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
             ports: variable("WEFT_PORTS").and_then(|v| PortBounds::parse(&v)).unwrap_or_default(),
-            threads: threads.unwrap_or_else(processors).clamp(1, THREADS_MAX),
+            threads: threads.unwrap_or_else(processors),
         }
     }
 }
@@ -153,6 +154,7 @@ mod tests {
     fn what_makes_no_sense_leaves_the_default() {
         let settings = Settings::read(|name| match name {
             "WEFT_CRC" => Some("off".into()),
+            "WEFT_THREADS" => Some("17".into()),
             "WEFT_MARKERS" | "WEFT_STALL_TIMEOUT_MS" => Some("perhaps".into()),
             _ => None,
         });
@@ -160,5 +162,6 @@ mod tests {
         assert_eq!(settings.progress, ProgressMode::Hybrid);
         assert_eq!(settings.transport, CmTransport::Auto);
         assert_eq!(settings.stall_after, Duration::from_secs(60));
+        assert_eq!(settings.threads, processors());
     }
 }

@@ -88,6 +88,7 @@ pub use process::HostHome;
 pub use qp::{HostQp, HostQpInit};
 pub use srq::{HostSrq, SrqInit};
 pub use wakes::after_lock;
+pub use weft_reactor::THREADS_MAX;
 pub use weft_rnic::mpa;
 pub use weft_verbs::Pd;
 pub use xrcd::{HostXrcd, XrcdFile};
