@@ -163,13 +163,18 @@ pub fn print_answer(answer: &clap::Error) -> u8 {
     if answer.use_stderr() { OUR_FAILURE } else { 0 }
 }
 
+/// Says `text` on stderr, under the name that the command of [`DegenArgs`] belongs to. Without a
+/// stderr the exit status alone must do.
+fn tell(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "weft: {text}");
+}
+
 /// Does what the arguments say; the result is the exit status. The process has one thread.
 pub fn main(launcher: &Launcher, command: DegenArgs) -> u8 {
     match dispatch(launcher, command) {
         Ok(status) => status,
         Err(error) => {
-            // Without a stderr the status alone must do.
-            let _ = writeln!(std::io::stderr(), "wan: {error:#}");
+            tell(format_args!("{error:#}"));
             OUR_FAILURE
         }
     }

@@ -306,7 +306,7 @@ fn moved_json(test: &Test, moved: &SideTotals) -> Value {
     let ramp = rate(test, moved.ramp_messages, moved.ramp_s);
     json!({
         "messages": moved.messages(),
-        "octets": moved.messages() as f64 * f64::from(test.bytes),
+        "bytes": moved.messages() as f64 * f64::from(test.bytes),
         "seconds": moved.seconds,
         "gbps": gbps,
         "messages_per_s": per_s,
@@ -324,7 +324,7 @@ fn run_json(test: &Test, ended: &TestResult, device: &str, intervals: Vec<Value>
     let mut value = json!({
         "device": device,
         "operation": test.operation,
-        "octets": test.bytes,
+        "bytes": test.bytes,
         "streams": test.streams,
         "depth": test.depth,
         "events": test.events,

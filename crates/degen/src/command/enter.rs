@@ -1,7 +1,7 @@
 //! `enter` and `exec`: moves this process into a side of a path, then executes CMD.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{Launcher, OUR_FAILURE};
+use super::{Launcher, OUR_FAILURE, tell};
 use crate::control::{self, ControlRequest, PathNamespaces};
 use crate::namespace::Namespace;
 use crate::wan::{PathSide, Wan};
@@ -91,6 +91,6 @@ fn become_program(command: &[OsString], side: PathSide) -> u8 {
         call.env(name, value.v4().to_string()).env(format!("{name}6"), value.v6().to_string());
     }
     let error = call.exec();
-    let _ = writeln!(io::stderr(), "wan: {}: {error}", program.display());
+    tell(format_args!("{}: {error}", program.display()));
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }

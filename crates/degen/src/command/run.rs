@@ -17,7 +17,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 
 use super::children::{self, ChildProgram};
-use super::{Launcher, PathArgs, describe, enter};
+use super::{Launcher, PathArgs, describe, enter, tell};
 use crate::control::{self, ControlRequest, ControlSocket, PathNamespaces};
 use crate::namespace;
 use crate::stats::PathReport;
@@ -174,18 +174,17 @@ fn exit_status(status: ExitStatus) -> u8 {
 
 /// Says how it was, as far as that was asked for. What CMD did counts more than that this fails.
 fn conclude(args: &PathArgs, report: &PathReport) {
-    let mut stderr = std::io::stderr();
     if let Some(path) = &args.json
         && let Err(error) = write_json(path, report)
     {
-        let _ = writeln!(stderr, "wan: {}: {error:#}", path.display());
+        tell(format_args!("{}: {error:#}", path.display()));
     }
     if args.report {
-        let _ = write!(stderr, "{}", describe(report));
+        let _ = write!(std::io::stderr(), "{}", describe(report));
         return;
     }
     for complaint in &report.complaints {
-        let _ = writeln!(stderr, "wan: this machine did not keep up; {complaint}");
+        tell(format_args!("this machine did not keep up; {complaint}"));
     }
 }
 

@@ -11,7 +11,7 @@ mod honesty;
 use std::process::ExitCode;
 
 /// How the text begins that says that a measurement counts for nothing.
-const UNFIT: &str = "wan: this machine did not keep up";
+const UNFIT: &str = "weft: this machine did not keep up";
 
 fn main() -> ExitCode {
     let lacks = |name: &str| name.contains("bbr") && !honesty::has_bbr();

@@ -217,8 +217,8 @@ fn an_interrupt_from_a_process_reaches_cmd() -> Result<(), String> {
 
 fn what_is_wrong_is_said_once() -> Result<(), String> {
     for (word, wrong) in [
-        ("loss=2", "wan: loss: `2` is not a share such as 0.1%, from 0% to 100%\n"),
-        ("nosuch.toml", "wan: nosuch.toml: No such file or directory (os error 2)\n"),
+        ("loss=2", "weft: loss: `2` is not a share such as 0.1%, from 0% to 100%\n"),
+        ("nosuch.toml", "weft: nosuch.toml: No such file or directory (os error 2)\n"),
     ] {
         let output = run(&[word, "--", "true"]);
         let said = text(&output.stderr);

@@ -27,7 +27,7 @@ fn every_operation_goes_over_both_devices() {
         }
         let line = format!("--transport {transport} --op atomic -n 100 -R");
         let run = &server.json(&line)["runs"][0];
-        assert_eq!(run["down"]["octets"], 800.0);
+        assert_eq!(run["down"]["bytes"], 800.0);
         assert_eq!(run["up"], Value::Null);
     }
 }
