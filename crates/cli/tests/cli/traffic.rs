@@ -141,7 +141,7 @@ fn the_next_run_removes_what_a_killed_one_left() {
 fn a_cmd_that_stops_is_seen_to_stop_and_goes_on() {
     let line = format!(
         "{} run --stats sh -c 'kill -STOP $$; exit 5' 2>/dev/null & p=$!; \
-         until grep -q '^State:.T' /proc/$p/status; do :; done; \
+         until grep -q '^State:.[TZ]' /proc/$p/status; do :; done; \
          c=$(cat /proc/$p/task/$p/children); kill -CONT $p; wait $p; echo $? $c",
         env!("CARGO_BIN_EXE_weft")
     );
