@@ -4,6 +4,7 @@
 //! A [`UdpPort`] speaks IPv6 and IPv4, the latter as mapped addresses, where the machine has both.
 #![allow(unsafe_code)]
 
+mod arrivals;
 mod control;
 mod names;
 mod relocation;
@@ -23,8 +24,9 @@ use weft_rnic::wire::llp::{Gather, Piece};
 use weft_rnic::{Batch, Written};
 use weft_verbs::Misuse;
 
+pub use arrivals::{BUNDLE_OCTETS, Bundle};
 use control::ControlMessages;
-use names::{address_of, mapped, name_of, unspecified_like};
+use names::{mapped, name_of, unspecified_like};
 
 use crate::ports::PortBounds;
 use crate::refused;
@@ -38,8 +40,6 @@ const BUFFER_OCTETS: libc::c_int = 8 << 20;
 const BUFFER_OCTETS_DEFAULT: u32 = 212_992;
 /// Bytes of the largest bundle that is sent: IPv6's header and UDP's must fit beside it.
 const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
-/// Bytes of the largest bundle that arrives.
-pub const BUNDLE_OCTETS: usize = 65_536;
 
 /// Where datagrams to groups go, as the number of their destination says.
 const GROUP_PORT: u16 = (GROUP_QPN >> 8) as u16;
@@ -60,21 +60,6 @@ pub struct UdpPort {
     unrouted: AtomicBool,
     /// The kernel cuts bundles into datagrams (GSO).
     cuts: AtomicBool,
-}
-
-/// A bundle of datagrams of one sender.
-#[derive(Clone, Copy, Debug)]
-pub struct Bundle {
-    /// Bytes of all of them.
-    pub octets: usize,
-    /// Bytes of each but the last.
-    pub each: usize,
-    /// From where, and to which of our addresses.
-    pub route: Route,
-    /// The network marked them as congested.
-    pub marked: bool,
-    /// Datagrams that the socket had no room for, since it was made, as far as the kernel says.
-    pub dropped: u32,
 }
 
 impl UdpPort {
@@ -368,83 +353,6 @@ impl UdpPort {
                 ipi_addr: libc::in_addr { s_addr: 0 },
             };
             control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
-        }
-    }
-
-    /// Receives a bundle into `room`, which holds [`BUNDLE_OCTETS`], without waiting. `own` is the
-    /// route that the socket is devoted to, if it is.
-    pub fn receive(&self, room: &mut [u8], own: Option<&Route>) -> Option<Bundle> {
-        // SAFETY: all zeroes is valid: an address of no family.
-        let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
-        let mut control = ControlMessages::default();
-        let mut vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
-        // SAFETY: an all-zero message header is valid.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        if own.is_none() {
-            message.msg_name = (&raw mut name).cast();
-            message.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
-        }
-        message.msg_iov = &raw mut vector;
-        message.msg_iovlen = 1;
-        message.msg_control = control.words.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control.words) as _;
-        let fd = self.fd.as_fd().as_raw_fd();
-        // SAFETY: `message` names locals and `room`, which live as long as the call.
-        let n = unsafe { libc::recvmsg(fd, &mut message, libc::MSG_DONTWAIT) };
-        let Ok(octets) = usize::try_from(n) else {
-            self.failed(&io::Error::last_os_error());
-            return None;
-        };
-        let route = match own {
-            Some(route) => *route,
-            None => {
-                let remote = address_of(&name)?;
-                Route { local: (unspecified_like(remote), self.number).into(), remote }
-            }
-        };
-        let mut bundle = Bundle { octets, each: octets.max(1), route, marked: false, dropped: 0 };
-        self.read_control(&message, &mut bundle);
-        Some(bundle)
-    }
-
-    fn read_control(&self, message: &libc::msghdr, bundle: &mut Bundle) {
-        // SAFETY: `message` was filled by recvmsg and its control buffer is alive.
-        let mut at = unsafe { libc::CMSG_FIRSTHDR(message) };
-        // SAFETY: the kernel's headers are followed by as much data as their kind has.
-        while let Some(header) = unsafe { at.as_ref() } {
-            // SAFETY: as above.
-            let data = unsafe { libc::CMSG_DATA(at) };
-            match (header.cmsg_level, header.cmsg_type) {
-                (libc::SOL_UDP, libc::UDP_GRO) => {
-                    // SAFETY: as above.
-                    let each = unsafe { data.cast::<libc::c_int>().read_unaligned() };
-                    bundle.each = usize::try_from(each).unwrap_or(0).max(1);
-                }
-                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
-                    // SAFETY: as above.
-                    bundle.dropped = unsafe { data.cast::<u32>().read_unaligned() };
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    // SAFETY: as above.
-                    let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
-                    let ip = Ipv6Addr::from(info.ipi6_addr.s6_addr).to_canonical();
-                    bundle.route.local = (ip, self.number).into();
-                }
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    // SAFETY: as above.
-                    let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
-                    let ip = Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes());
-                    bundle.route.local = (ip, self.number).into();
-                }
-                (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    // The first byte in memory order of either form.
-                    // SAFETY: as above.
-                    bundle.marked = unsafe { data.read() } & 3 == 3;
-                }
-                _ => {}
-            }
-            // SAFETY: as above.
-            at = unsafe { libc::CMSG_NXTHDR(message, at) };
         }
     }
 }

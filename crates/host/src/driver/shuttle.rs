@@ -3,6 +3,7 @@
 mod absence;
 mod admission;
 mod lane_setup;
+mod moderation;
 mod receiving;
 mod relocation;
 
@@ -26,6 +27,7 @@ use weft_verbs::QpState;
 use absence::Absence;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
 use lane_setup::LaneSetup;
+use moderation::{LONG_NS, ModeratedPath, Moderation, Moved};
 use relocation::OwnAddress;
 
 use super::cm_hook::CmHook;
@@ -80,6 +82,13 @@ pub(super) struct ShuttleSocket {
     has_heard: bool,
     /// What was learnt of the path is kept.
     has_remembered: bool,
+    /// The last look at the socket has left nothing there.
+    is_emptied: bool,
+    /// When its bulk is taken; only where the kernel stamps what arrives, which it does on a long
+    /// path.
+    moderation: Option<Moderation>,
+    /// The time that the connection was told last: no stamp of what arrives may be before it.
+    told_at: Instant,
 }
 
 /// The queue pair, for what only Shuttle has; none until the peer has asked for the connection.
@@ -119,6 +128,9 @@ impl ShuttleSocket {
             polls: 0,
             has_heard: false,
             has_remembered: false,
+            is_emptied: true,
+            moderation: None,
+            told_at: clock::now(),
         }
     }
 
@@ -159,6 +171,36 @@ impl ShuttleSocket {
             }),
         };
         core.schedule.blocked = outcome != Sending::Done;
+        self.told_at = clock::now();
+    }
+
+    /// When the reactor looks at the socket, if it does not watch it.
+    fn next_look(&mut self, core: &Core, now: Instant) -> Option<Instant> {
+        let shuttle = shuttle_of(core)?;
+        let rtt = shuttle.connection().rtt(FIRST_PATH)?;
+        let is_reactors = !core.schedule.leased && !core.schedule.slept_for && !core.is_in_group();
+        let port = &self.port;
+        let moderation = match &mut self.moderation {
+            Some(moderation) => moderation,
+            None if rtt.min_ns < LONG_NS => return None,
+            None => {
+                port.stamp_arrivals();
+                self.moderation.insert(Moderation::new())
+            }
+        };
+        if !is_reactors || core.phase != Phase::Open {
+            moderation.end();
+            return None;
+        }
+        let stats = shuttle.stats();
+        let path = ModeratedPath {
+            rtt_ns: rtt.smoothed_ns,
+            room_bytes: port.room_octets(),
+            moved: Moved { sent: stats.octets_out, received: stats.octets_in },
+            due: core.due,
+        };
+        let next = moderation.next_look(now, &path)?;
+        Some(if self.is_emptied { next } else { moderation.look_again(now) })
     }
 
     /// If the handshake is over: goes on by the lane that it brought, if it did.
@@ -325,8 +367,9 @@ impl Transport for ShuttleSocket {
             self.note_stop(stopped);
         }
         let mut received = self.receive_lane(core, step);
-        if (step.has(todo::RECEIVE) || step.stopped.is_some()) && self.is_due_for_socket(core, step)
-        {
+        let looks = self.moderation.as_ref().is_some_and(|own| own.is_due(step.now));
+        let looks = looks || step.has(todo::RECEIVE) || step.stopped.is_some();
+        if looks && self.is_due_for_socket(core, step) {
             received |= self.receive_bundles(core);
         }
         // Whether there is a lane is to be known before anything is sent.
@@ -416,7 +459,10 @@ impl Transport for ShuttleSocket {
             false => Duration::ZERO,
         };
         let write = core.schedule.blocked;
-        ReactorWatch { read: true, write, timer: timer.map(|due| due.max(now + pause)) }
+        self.told_at = clock::now();
+        let looks_at = self.next_look(core, self.told_at);
+        let timer = timer.map(|due| due.max(now + pause)).into_iter().chain(looks_at).min();
+        ReactorWatch { read: true, moderated: looks_at.is_some(), write, timer }
     }
 
     /// A Close is repeated until it is answered: only then the peer has all acknowledgements.
@@ -425,6 +471,7 @@ impl Transport for ShuttleSocket {
             link.await_borrower(core, until);
         }
         self.disconnect(core);
+        self.told_at = clock::now();
         let is_over = |core: &Core| {
             let ended = shuttle_of(core).is_none_or(|shuttle| shuttle.end().is_some());
             ended || core.phase == Phase::Closed

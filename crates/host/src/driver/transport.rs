@@ -77,6 +77,8 @@ pub(super) enum Ending {
 pub(super) struct ReactorWatch {
     /// What arrives is of use.
     pub read: bool,
+    /// It waits, although it is of use, until the timer.
+    pub moderated: bool,
     /// Room to send is waited for.
     pub write: bool,
     /// It is to call at this time.
@@ -380,7 +382,7 @@ impl Core {
         let polled = self.schedule.leased && self.set.is_none();
         let interest = match polled {
             true => Interest::NONE,
-            false => Interest { read: watch.read, write: watch.write },
+            false => Interest { read: watch.read && !watch.moderated, write: watch.write },
         };
         if interest != self.watched
             && let Some(token) = self.token

@@ -219,7 +219,8 @@ impl Transport for UdSocket {
     }
 
     fn finish_step(&mut self, core: &mut Core, _: Instant, _: &mut Notices) -> ReactorWatch {
-        ReactorWatch { read: !core.waits_for_recv(), write: core.schedule.blocked, timer: None }
+        let (read, write) = (!core.waits_for_recv(), core.schedule.blocked);
+        ReactorWatch { read, moderated: false, write, timer: None }
     }
 
     fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 /// Room for everything that is said of one call.
-const CONTROL_WORDS: usize = 24;
+const CONTROL_WORDS: usize = 32;
 
 /// What is said to the kernel, or by it, beside the bytes.
 #[derive(Default)]

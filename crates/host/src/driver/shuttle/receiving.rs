@@ -31,6 +31,7 @@ impl ShuttleSocket {
         if !step.is_readable && !link.has_news() && !waits {
             return false;
         }
+        self.told_at = self.told_at.max(step.now);
         let rung = link.heed_bell(step);
         let received = link.receive(core, step.now) | rung;
         if link.is_over() || link.is_abandoned() {
@@ -64,9 +65,13 @@ impl ShuttleSocket {
         let mut received = self.wire.is_some() && self.take_late(core, clock::now());
         // What is received stays where it is while the connection takes it.
         let mut buffer = self.buffer.take().unwrap_or_else(Buffer::take);
+        self.is_emptied = false;
         for _ in 0..RECEIVES_MAX {
             let room = &mut buffer.room()[..BUNDLE_OCTETS];
-            let Some(bundle) = self.port.receive(room, self.own.as_ref()) else { break };
+            let Some(bundle) = self.port.receive(room, self.own.as_ref()) else {
+                self.is_emptied = true;
+                break;
+            };
             let now = clock::now();
             received = true;
             // Zero where the kernel has nothing to say.
@@ -74,7 +79,11 @@ impl ShuttleSocket {
             self.dropped += dropped;
             if let (Some(shuttle), 1..) = (shuttle_of_mut(core), dropped) {
                 shuttle.note_dropped(dropped);
+                if let Some(moderation) = &mut self.moderation {
+                    moderation.note_drops(now);
+                }
             }
+            let arrived = now.checked_sub(bundle.waited).unwrap_or(now);
             self.absence = None;
             for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
                 let from = (bundle.route, bundle.marked);
@@ -88,7 +97,7 @@ impl ShuttleSocket {
                 {
                     continue;
                 }
-                self.take(core, now, from, datagram);
+                self.take(core, (now, arrived), from, datagram);
             }
             // A thread that has slept for this does not look for more before it goes on.
             let alone = bundle.octets <= bundle.each;
@@ -108,7 +117,7 @@ impl ShuttleSocket {
     fn take(
         &mut self,
         core: &mut Core,
-        now: Instant,
+        (now, arrived): (Instant, Instant),
         (route, marked): (Route, bool),
         bytes: &mut [u8],
     ) {
@@ -134,8 +143,10 @@ impl ShuttleSocket {
                 // What the peer wrote before it sent this comes first.
                 if let Some(link) = self.lane.link() {
                     link.receive(core, now);
+                    self.told_at = now;
                 }
-                core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
+                self.told_at = arrived.max(self.told_at);
+                core.handle(Input::Datagram { route, marked, bytes }, ns_at(self.told_at));
             }
         }
     }
@@ -147,7 +158,7 @@ impl ShuttleSocket {
             && let Some((mut datagram, from)) = wire.line.pop(now)
         {
             received = true;
-            self.take(core, now, from, &mut datagram);
+            self.take(core, (now, now), from, &mut datagram);
         }
         received
     }

@@ -1,0 +1,254 @@
+//! Receive moderation: what bulk data brings on a long path is taken from the socket at intervals,
+//! as an adapter raises interrupts. A wake-up of the reactor costs more than the work on the few
+//! datagrams that it would find each time.
+//!
+//! A receiver looks at its socket when an acknowledgement is due, a sender when it sends the next
+//! burst. Meanwhile no more arrives than a part of the socket's buffer holds. The kernel stamps
+//! what arrives, so that the connection measures the path and not the interval.
+//!
+//! Invariant: the reactor watches the socket, unless it is to look at a time of its own.
+
+use std::time::{Duration, Instant};
+
+use crate::backoff::Backoff;
+
+/// Round trips from which on a path is long.
+pub(super) const LONG_NS: u64 = 4_000_000;
+/// What arrives waits for this part of the round trip at most.
+const RTT_PART: u64 = 16;
+/// And no longer than the time between two acknowledgements (S-40): this, or a part of a very long
+/// round trip. Bursts of a sender are as far apart (S-61).
+const ACK_NS: u64 = 1_000_000;
+const ACK_RTT_PART: u64 = 64;
+/// Of the socket's buffer, as the kernel counts it, this part may fill meanwhile. Datagrams take up
+/// to twice their length there, and the process may wait for a CPU three times as long.
+const ROOM_PART: u64 = 8;
+/// Bytes, sent or received, that are worth a look of their own: four datagrams of Ethernet.
+const WORTH_BYTES: u64 = 6_000;
+/// Rates are measured over this time at least.
+const WINDOW: Duration = Duration::from_millis(2);
+/// After drops at the socket each datagram is taken at once, for this long at most.
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes that a connection has sent and received so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moved {
+    pub sent: u64,
+    pub received: u64,
+}
+
+/// What a connection and its path are like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ModeratedPath {
+    /// Round-trip time, smoothed.
+    pub rtt_ns: u64,
+    /// Bytes that the socket holds, as the kernel counts them.
+    pub room_bytes: u32,
+    pub moved: Moved,
+    /// When the reactor looks after the connection in any case.
+    pub due: Option<Instant>,
+}
+
+/// When the socket of a connection is looked at.
+pub(super) struct Moderation {
+    /// The beginning of the window in which rates are measured, and what had been moved by then.
+    since: Option<(Instant, Moved)>,
+    /// Bytes a second.
+    rates: Moved,
+    until: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Moderation {
+    pub fn new() -> Self {
+        let backoff = Backoff::up_to(BACKOFF_MAX);
+        Self { since: None, rates: Moved::default(), until: None, backoff }
+    }
+
+    /// Datagrams found no room in the socket.
+    pub fn note_drops(&mut self, now: Instant) {
+        self.until = None;
+        if !self.backoff.holds(now) {
+            self.backoff.begin(now);
+        }
+    }
+
+    /// Whether it is time to look.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// The last look has left something: the next one is at once. Gives its time.
+    pub fn look_again(&mut self, now: Instant) -> Instant {
+        self.until = Some(now);
+        now
+    }
+
+    /// The reactor is to watch the socket.
+    pub fn end(&mut self) {
+        (self.until, self.since) = (None, None);
+    }
+
+    /// When the socket is to be looked at next; nothing if it is to be watched. It is the end of a
+    /// step, so that an acknowledgement that has left in it has a successor due at the next look.
+    pub fn next_look(&mut self, now: Instant, path: &ModeratedPath) -> Option<Instant> {
+        if self.until.is_some_and(|until| now < until) {
+            return self.until;
+        }
+        self.measure(now, path.moved);
+        let filled_ns = time_ns(u64::from(path.room_bytes) / ROOM_PART, self.rates.received);
+        let ack_ns = (path.rtt_ns / ACK_RTT_PART).max(ACK_NS);
+        let pause_ns = (path.rtt_ns / RTT_PART).min(ack_ns).min(filled_ns);
+        let latest = now + Duration::from_nanos(pause_ns);
+        let is_worth = |bytes_per_s| bytes_in(pause_ns, bytes_per_s) >= WORTH_BYTES;
+        let due = path.due.filter(|due| *due <= latest && is_worth(self.rates.sent));
+        let next = due.or(is_worth(self.rates.received).then_some(latest));
+        self.until = next.filter(|_| !self.backoff.holds(now));
+        self.until
+    }
+
+    fn measure(&mut self, now: Instant, moved: Moved) {
+        let (since, before) = *self.since.get_or_insert((now, moved));
+        let passed = now.saturating_duration_since(since);
+        if passed >= WINDOW {
+            let rate = |now: u64, before| per_second(now.saturating_sub(before), passed);
+            self.rates.sent = rate(moved.sent, before.sent);
+            self.rates.received = rate(moved.received, before.received);
+            self.since = Some((now, moved));
+        }
+    }
+}
+
+fn per_second(bytes: u64, passed: Duration) -> u64 {
+    let per_s = u128::from(bytes) * 1_000_000_000 / passed.as_nanos().max(1);
+    u64::try_from(per_s).unwrap_or(u64::MAX)
+}
+
+fn bytes_in(ns: u64, bytes_per_s: u64) -> u64 {
+    let bytes = u128::from(bytes_per_s) * u128::from(ns) / 1_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Time that `bytes` take; for ever at no rate.
+fn time_ns(bytes: u64, bytes_per_s: u64) -> u64 {
+    let ns = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(bytes_per_s));
+    ns.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_os::clock;
+
+    use super::*;
+
+    const RTT_NS: u64 = 64_000_000;
+    const ROOM_BYTES: u32 = 8 << 20;
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// A connection that moves data at a steady rate, and whose socket is looked at when that is
+    /// due, or each 10 us while the reactor watches it.
+    struct Steady {
+        moderation: Moderation,
+        now: Instant,
+        next: Option<Instant>,
+        path: ModeratedPath,
+    }
+
+    impl Steady {
+        fn new(room_bytes: u32) -> Self {
+            let (moved, now) = (Moved::default(), clock::now());
+            let path = ModeratedPath { rtt_ns: RTT_NS, room_bytes, moved, due: None };
+            Self { moderation: Moderation::new(), now, next: None, path }
+        }
+
+        /// Goes on for `ms`; bytes that are sent and received each millisecond.
+        fn run(&mut self, ms: u64, (sent, received): (u64, u64)) -> Option<Duration> {
+            let end = self.now + us(1000 * ms);
+            loop {
+                let at = self.next.unwrap_or(self.now + us(10));
+                if at > end {
+                    return self.next.map(|next| next - self.now);
+                }
+                let passed_us = (at - self.now).as_micros() as u64;
+                self.path.moved.sent += sent * passed_us / 1000;
+                self.path.moved.received += received * passed_us / 1000;
+                self.now = at;
+                self.look();
+            }
+        }
+
+        fn look(&mut self) -> Option<Instant> {
+            self.next = self.moderation.next_look(self.now, &self.path);
+            self.next
+        }
+    }
+
+    #[test]
+    fn bulk_is_taken_at_intervals() {
+        let mut steady = Steady::new(ROOM_BYTES);
+        assert_eq!(steady.run(1, (0, 125_000)), None, "the rate is not known yet");
+        assert_eq!(steady.run(9, (0, 125_000)), Some(us(1000)));
+        let (next, now) = (steady.next, steady.now);
+        assert!(!steady.moderation.is_due(now + us(999)));
+        assert!(steady.moderation.is_due(now + us(1000)));
+        steady.now += us(500);
+        assert_eq!(steady.look(), next, "who steps meanwhile does not put the look off");
+        assert_eq!(steady.moderation.look_again(now), now);
+        assert!(steady.moderation.is_due(now), "something was left");
+        steady.moderation.end();
+        assert!(!steady.moderation.is_due(now + us(2000)));
+    }
+
+    #[test]
+    fn no_interval_is_longer_than_a_part_of_the_round_trip() {
+        let mut steady = Steady::new(ROOM_BYTES);
+        for (rtt_ms, pause_us) in [(8, 500), (16, 1000), (64, 1000), (128, 2000)] {
+            steady.path.rtt_ns = rtt_ms * 1_000_000;
+            assert_eq!(steady.run(9, (0, 125_000)), Some(us(pause_us)), "{rtt_ms}");
+        }
+    }
+
+    #[test]
+    fn who_sends_bulk_takes_what_has_arrived_when_the_next_burst_is_due() {
+        let mut steady = Steady::new(ROOM_BYTES);
+        assert_eq!(steady.run(5, (125_000, 100)), None, "nothing is due");
+        steady.path.due = Some(steady.now + us(300));
+        assert_eq!(steady.look(), steady.path.due);
+        steady.now += us(300);
+        steady.path.due = Some(steady.now + us(1001));
+        assert_eq!(steady.look(), None, "too late");
+        let mut slow = Steady::new(ROOM_BYTES);
+        slow.path.due = Some(slow.now + us(10_000));
+        assert_eq!(slow.run(9, (5_000, 100)), None, "it sends little");
+    }
+
+    #[test]
+    fn a_small_buffer_is_looked_at_before_it_is_full() {
+        // An eighth of it, 50 kB, fills in 400 us; of an even smaller one no look pays.
+        let apart = Steady::new(400_000).run(5, (0, 125_000)).unwrap();
+        assert!((us(390)..=us(410)).contains(&apart), "{apart:?}");
+        assert_eq!(Steady::new(40_000).run(5, (0, 125_000)), None);
+    }
+
+    #[test]
+    fn little_is_taken_at_once_and_so_is_what_follows_the_end_of_bulk() {
+        let mut steady = Steady::new(ROOM_BYTES);
+        assert_eq!(steady.run(5, (0, 5_000)), None, "three datagrams in a millisecond");
+        assert!(steady.run(5, (0, 125_000)).is_some());
+        assert_eq!(steady.run(5, (0, 0)), None, "nothing came");
+    }
+
+    #[test]
+    fn after_drops_each_datagram_is_taken_at_once_for_a_while() {
+        let mut steady = Steady::new(ROOM_BYTES);
+        assert!(steady.run(5, (0, 125_000)).is_some());
+        steady.moderation.note_drops(steady.now);
+        assert!(!steady.moderation.is_due(steady.now + us(9000)));
+        steady.look();
+        assert_eq!(steady.run(95, (0, 125_000)), None);
+        assert!(steady.run(20, (0, 125_000)).is_some());
+    }
+}
