@@ -354,6 +354,29 @@ fn destroyed_while_it_fails_it_flushes_nothing_afterwards() {
     }
 }
 
+/// Its application begins to drain it while the thread that drives its connection fails it.
+#[test]
+fn a_queue_pair_that_fails_while_it_begins_to_drain_stays_failed() {
+    for round in 0..2000 {
+        let parts = parts();
+        let qp = Arc::new(rc(&parts));
+        let (start, failing) = (Arc::new(Barrier::new(2)), Arc::clone(&qp));
+        let other = Arc::clone(&start);
+        let thread = std::thread::spawn(move || {
+            other.wait();
+            failing.fail(None);
+        });
+        start.wait();
+        qp.drain(true);
+        thread.join().unwrap();
+        assert_eq!(qp.state(), QpState::Err, "round {round}");
+        parts.raised();
+        qp.post_send(&send(1, WRITE, &[])).unwrap();
+        qp.check_drained(&qp.sq());
+        assert_eq!((parts.done(), parts.raised()), (vec![(1, FLUSHED)], vec![]));
+    }
+}
+
 #[test]
 fn muted_or_hushed_it_says_nothing_more() {
     for hush in [false, true] {

@@ -54,7 +54,7 @@ impl HostQp {
         match (self.state(), attr.state) {
             (_, Reset) => self.reset(),
             (_, Failed) => self.fail(),
-            (Reset | Init, Init) => self.inner.enter(Init),
+            (Reset | Init, Init) => self.inner.proceed(Reset, Init),
             (Init, Rtr) if named => {
                 self.set_out(peer(attr)?)?;
                 // The peer may have called already, and then this is past RTR.
@@ -161,7 +161,7 @@ impl HostQp {
             (_, Reset) => self.reset(),
             (_, Failed) => self.fail(),
             (Init, Rtr) if !connected => {
-                self.inner.enter(Rtr);
+                self.inner.proceed(Init, Rtr);
                 self.open_for_datagrams()?;
             }
             (Init, Rtr) => {
@@ -175,11 +175,11 @@ impl HostQp {
             }
             (Rts, Sqd) => self.inner.drain(attr.sqd_notify),
             (Sqd, Rts) => {
-                self.inner.enter(Rts);
+                self.inner.proceed(Sqd, Rts);
                 self.ring();
             }
-            _ if from != to => self.inner.enter(to),
-            _ => {}
+            // What drives its connection may have failed it meanwhile.
+            _ => self.inner.proceed(from, to),
         }
         Ok(())
     }

@@ -246,24 +246,27 @@ impl Qp {
         if granted.contains(what) { Ok(()) } else { Err(RegionFault::Access) }
     }
 
-    /// Enters `state`, other than RESET, SQE and ERR.
+    /// Enters `state`, other than RESET, SQE and ERR, whatever state it is in; for who knows that
+    /// no thread can fail it at the same time. Else see [`Qp::proceed`].
     pub fn enter(&self, state: QpState) {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// Enters `to` if the state is `from`, neither of them RESET, SQE or ERR.
+    /// Enters `to`, other than RESET, SQE and ERR, if the state is still `from`.
     pub fn proceed(&self, from: QpState, to: QpState) {
         let (from, to) = (from as u8, to as u8);
         let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Enters SQD: started requests continue, others wait. With `notify`, an event tells when the
-    /// former are complete.
+    /// Enters SQD from RTS: started requests continue, others wait. With `notify`, an event tells
+    /// when the former are complete. A queue pair that has failed meanwhile stays as it is.
     pub fn drain(&self, notify: bool) {
         let sq = self.sq();
-        self.enter(QpState::Sqd);
-        self.draining.store(notify, Ordering::Release);
-        self.check_drained(&sq);
+        self.proceed(QpState::Rts, QpState::Sqd);
+        if self.state() == QpState::Sqd {
+            self.draining.store(notify, Ordering::Release);
+            self.check_drained(&sq);
+        }
     }
 
     /// Raises the event of [`Qp::drain`] if it is due; to be called with each completion of a send.
@@ -496,8 +499,11 @@ impl Qp {
         if before == QpState::Err as u8 {
             return false;
         }
+        let mut sq = self.sq();
+        // After whoever began to drain it just before.
         self.draining.store(false, Ordering::Release);
-        self.sq().flush(self.num, &self.send_cq);
+        sq.flush(self.num, &self.send_cq);
+        drop(sq);
         let mut rq = self.rq();
         for wqe in taken.into_iter().take_while(|_| !self.is_muted()) {
             self.flush_recv(&wqe);
