@@ -55,7 +55,15 @@ fn ends_of(initiator: SocketAddr, responder: SocketAddr) -> String {
 /// for over Shuttle.
 pub struct LaneListener {
     fd: HighFd,
-    offers: Mutex<HashMap<String, Offered>>,
+    offers: Mutex<LaneOffers>,
+}
+
+#[derive(Default)]
+struct LaneOffers {
+    /// By what names the connection.
+    whole: HashMap<String, Offered>,
+    /// Sockets of those who have found this one, and have yet to say for which connection.
+    begun: Vec<OwnedFd>,
 }
 
 struct Offered {
@@ -97,26 +105,35 @@ impl LaneListener {
     fn claim_for(&self, conn: &str) -> Option<ShmLane> {
         let mut offers = self.offers.lock();
         self.collect(&mut offers);
-        let offered = offers.remove(conn)?;
+        let offered = offers.whole.remove(conn)?;
         drop(offers);
         let mapping = Arc::new(Mapping::new(offered.memory.as_fd()).ok()?);
         let bell = HighFd::new(offered.socket);
         send_byte(bell.as_fd()).then(|| ShmLane::new(bell, &mapping, LaneEnd::Responder))
     }
 
-    fn collect(&self, offers: &mut HashMap<String, Offered>) {
+    /// Takes what has arrived. To connect and to offer are two calls of another process, and this
+    /// may come between them: the socket is looked at again then.
+    fn collect(&self, LaneOffers { whole, begun }: &mut LaneOffers) {
         while let Ok(socket) = self.accept() {
-            if same_user(socket.as_fd())
-                && let Some((conn, memory)) = take_offer(&socket)
-            {
-                offers.insert(conn, Offered { socket, memory });
+            if same_user(socket.as_fd()) {
+                begun.push(socket);
             }
         }
-        if offers.len() > UNCLAIMED_MAX {
-            offers.retain(|_, offered| !crate::tcp::is_broken(offered.socket.as_fd()));
+        for socket in std::mem::take(begun) {
+            match take_offer(&socket) {
+                Ok((conn, memory)) => drop(whole.insert(conn, Offered { socket, memory })),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => begun.push(socket),
+                Err(_) => {}
+            }
         }
-        if offers.len() > UNCLAIMED_MAX {
-            offers.clear();
+        let surplus = begun.len().saturating_sub(UNCLAIMED_MAX);
+        begun.drain(..surplus);
+        if whole.len() > UNCLAIMED_MAX {
+            whole.retain(|_, offered| !crate::tcp::is_broken(offered.socket.as_fd()));
+        }
+        if whole.len() > UNCLAIMED_MAX {
+            whole.clear();
         }
     }
 
@@ -226,16 +243,57 @@ fn send_offer(socket: BorrowedFd<'_>, text: &[u8], memory: BorrowedFd<'_>) -> io
 }
 
 /// The offer that has arrived with the connection. Descriptors beyond the first are closed.
-fn take_offer(socket: &OwnedFd) -> Option<(String, OwnedFd)> {
+///
+/// # Errors
+/// `EAGAIN` as long as there is none, and any other if there will not be.
+fn take_offer(socket: &OwnedFd) -> io::Result<(String, OwnedFd)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut text = [0; OFFER_MAX_BYTES];
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let len = net::recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, flags);
+    let len = net::recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, flags)?.bytes;
     let memory = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
         _ => None,
-    })?;
-    let conn = std::str::from_utf8(text.get(..len.ok()?.bytes)?).ok()?;
-    Some((conn.to_owned(), memory))
+    });
+    let conn = text.get(..len).and_then(|text| std::str::from_utf8(text).ok());
+    let offer = conn.zip(memory).ok_or(io::ErrorKind::InvalidData)?;
+    Ok((offer.0.to_owned(), offer.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_offer_is_not_lost_whose_socket_another_claim_has_found_without_it() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = tcp.local_addr().unwrap();
+        let listener = LaneListener::bind(addr).unwrap();
+        let connect = || (TcpStream::connect(addr).unwrap(), tcp.accept().unwrap().0);
+        let (slow, fast) = (connect(), connect());
+        let socket = dial(&name_of(addr)).unwrap();
+        let offers = LaneOffer::make(&fast.0).expect("both are on one host");
+        assert!(listener.claim(&fast.1).is_some() && offers.granted().is_some());
+        let late = LaneOffer::send(socket, &ends_of(slow.0.local_addr().unwrap(), addr));
+        let late = late.expect("the listener has kept its end");
+        assert!(listener.claim(&slow.1).is_some() && late.granted().is_some());
+        assert!(listener.offers.lock().begun.is_empty());
+    }
+
+    #[test]
+    fn who_offers_nothing_is_forgotten_when_it_goes() {
+        let listener = LaneListener::bind_nonce(u64::from(std::process::id())).unwrap();
+        let name = name_of_nonce(u64::from(std::process::id()));
+        let between =
+            || listener.claim_between(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into());
+        let socket = dial(&name).unwrap();
+        assert!(between().is_none());
+        assert_eq!(listener.offers.lock().begun.len(), 1);
+        drop(socket);
+        assert!(between().is_none());
+        assert!(listener.offers.lock().begun.is_empty());
+    }
 }
