@@ -42,6 +42,8 @@ const NAME: &str = "weft-lane-3";
 const OFFER_MAX_BYTES: usize = 128;
 /// Offers that nobody has claimed. Those of who has gone are dropped first.
 const UNCLAIMED_MAX: usize = 1024;
+/// Those of who has gone, each with two descriptors, are looked for once there are so many offers.
+const PRUNE_FROM: usize = 16;
 
 fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
@@ -64,6 +66,8 @@ struct LaneOffers {
     whole: HashMap<String, Offered>,
     /// Sockets of those who have found this one, and have yet to say for which connection.
     begun: Vec<OwnedFd>,
+    /// How many there are when those of who has gone are dropped.
+    prune_at: usize,
 }
 
 struct Offered {
@@ -114,7 +118,7 @@ impl LaneListener {
 
     /// Takes what has arrived. To connect and to offer are two calls of another process, and this
     /// may come between them: the socket is looked at again then.
-    fn collect(&self, LaneOffers { whole, begun }: &mut LaneOffers) {
+    fn collect(&self, LaneOffers { whole, begun, prune_at }: &mut LaneOffers) {
         while let Ok(socket) = self.accept() {
             if same_user(socket.as_fd()) {
                 begun.push(socket);
@@ -129,8 +133,9 @@ impl LaneListener {
         }
         let surplus = begun.len().saturating_sub(UNCLAIMED_MAX);
         begun.drain(..surplus);
-        if whole.len() > UNCLAIMED_MAX {
+        if whole.len() >= (*prune_at).max(PRUNE_FROM) {
             whole.retain(|_, offered| !crate::tcp::is_broken(offered.socket.as_fd()));
+            *prune_at = 2 * whole.len();
         }
         if whole.len() > UNCLAIMED_MAX {
             whole.clear();
@@ -281,6 +286,27 @@ mod tests {
         let late = late.expect("the listener has kept its end");
         assert!(listener.claim(&slow.1).is_some() && late.granted().is_some());
         assert!(listener.offers.lock().begun.is_empty());
+    }
+
+    #[test]
+    fn offers_of_who_has_gone_do_not_gather() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = tcp.local_addr().unwrap();
+        let listener = LaneListener::bind(addr).unwrap();
+        let stays: Vec<_> = (0..40).map(|_| TcpStream::connect(addr).unwrap()).collect();
+        let stays: Vec<_> = stays.iter().map(|s| (s, LaneOffer::make(s).unwrap())).collect();
+        for _ in 0..200 {
+            let gone = TcpStream::connect(addr).unwrap();
+            drop(LaneOffer::make(&gone).unwrap());
+            assert!(listener.claim_for("nobody").is_none());
+            assert!(tcp.accept().is_ok());
+        }
+        let left = listener.offers.lock().whole.len();
+        assert!(left <= 2 * stays.len(), "{left} offers");
+        for (stream, offer) in stays {
+            let conn = ends_of(stream.local_addr().unwrap(), addr);
+            assert!(listener.claim_for(&conn).is_some() && offer.granted().is_some());
+        }
     }
 
     #[test]
