@@ -8,10 +8,10 @@
 //! Invariant: what a [`ShmLane`] gives is what the peer wrote, in order, once; or it is closed. A
 //! peer that dies or writes nonsense into the memory closes it.
 //!
-//! Who is about to sleep says so in the memory ([`ShmLane::sleep`]), then looks once more; who
-//! writes there looks afterwards whether the other side sleeps. With a full fence between each
-//! pair, one of the two sees the other, so no bell is missed and none is rung for a side that is
-//! awake.
+//! Who is about to sleep says so in the memory ([`ShmLane::sleep`]), then looks once more at all
+//! that the peer rings for; who writes there looks afterwards whether the other side sleeps. With a
+//! full fence between each pair, one of the two sees the other, so no bell is missed and none is
+//! rung for a side that is awake.
 //!
 //! Order of calls: when [`ShmLane::has_news`] says so or the bell is readable,
 //! [`ShmLane::heed_bell`] and then those of [`SegmentLane`]. Who stops polling calls
@@ -24,6 +24,7 @@ mod page;
 pub mod rendezvous;
 mod ring;
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -68,6 +69,10 @@ pub struct ShmLane {
     told: [u64; 2],
     /// What this side sleeps for, one of [`mod@sleeps`].
     asleep_for: u32,
+    /// What the peer had said last of a message that waits for a receive, as a word, and whether
+    /// this side knows that it has refused a loan.
+    heard_not_ready: Cell<u64>,
+    heard_refusal: bool,
     /// Looks without news since the last one at the bell.
     polls: u32,
     /// Whether payloads may be lent, either way.
@@ -99,6 +104,8 @@ impl ShmLane {
             mapping: Arc::clone(mapping),
             told: [0; 2],
             asleep_for: sleeps::NOT,
+            heard_not_ready: Cell::new(pack(None)),
+            heard_refusal: false,
             polls: 0,
             may_lend: true,
             loan: None,
@@ -235,7 +242,17 @@ impl ShmLane {
             self.page(self.back).reader_sleeps.0.store(what, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
-        self.has_arrivals() || for_acks && self.has_acks()
+        self.has_arrivals() || for_acks && self.has_acks() || self.has_word()
+    }
+
+    /// Whether the peer has said that a message waits for a receive, and [`SegmentLane::not_ready`]
+    /// was not called since, or that it refuses a loan; once for each.
+    fn has_word(&mut self) -> bool {
+        let not_ready = self.page(self.out).not_ready.0.load(Ordering::Acquire);
+        let waits = self.heard_not_ready.replace(not_ready) != not_ready;
+        let refused = self.loan() == Loan::Refused;
+        let refuses = std::mem::replace(&mut self.heard_refusal, refused) != refused;
+        waits && not_ready != pack(None) || refuses
     }
 
     /// Says that this side polls.
@@ -360,7 +377,9 @@ impl SegmentLane for ShmLane {
     }
 
     fn not_ready(&self) -> Option<NotReady> {
-        unpack(self.page(self.out).not_ready.0.load(Ordering::Acquire))
+        let word = self.page(self.out).not_ready.0.load(Ordering::Acquire);
+        self.heard_not_ready.set(word);
+        unpack(word)
     }
 }
 

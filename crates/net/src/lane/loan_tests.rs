@@ -170,6 +170,8 @@ fn a_sender_hears_that_its_memory_is_gone() {
     assert!(!target.place(payload) && payload.is_lost());
     assert!(!there.refuse());
     assert_eq!(here.loan(), Loan::Refused);
+    assert!(here.sleep(false), "it may not have looked since");
+    assert!(!here.sleep(false), "it is told once");
     // SAFETY: as above.
     assert_eq!(unsafe { libc::munmap(start, len / 2) }, 0);
     assert_eq!(here.push(Requests, &gather), Pushed::Gone);

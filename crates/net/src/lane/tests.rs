@@ -157,6 +157,23 @@ fn what_is_written_arrives_in_the_order_of_its_flow_once_in_both_directions() {
     }
 }
 
+/// The peer says so after this side has looked for the last time, and before it sleeps: it finds
+/// nobody asleep, and does not ring.
+#[test]
+fn who_is_about_to_sleep_hears_that_one_of_its_messages_waits_for_a_receive() {
+    let (mut here, mut there) = pair();
+    assert_eq!((here.not_ready(), here.sleep(false)), (None, false));
+    here.wake();
+    let waits = Some(NotReady { credit: Msn(4), wait_us: 10 });
+    there.set_not_ready(waits);
+    assert!(here.sleep(false), "it has to look once more");
+    assert_eq!((here.not_ready(), here.sleep(false)), (waits, false));
+    here.wake();
+    there.set_not_ready(Some(NotReady { credit: Msn(5), wait_us: 10 }));
+    assert!(here.sleep(false));
+    assert!(!here.sleep(false), "it is told once");
+}
+
 #[test]
 fn small_messages_one_by_one_stay_within_a_few_pages() {
     let (mut here, mut there) = pair();
