@@ -17,7 +17,7 @@ use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpFailure, QpState};
 
-use crate::connections::retry;
+use crate::connections::{DrivenConnection, retry};
 use crate::device_kind::DeviceId;
 use crate::diagnostics::ToldState;
 use crate::driver::todo::{RECEIVE, SEND, TIME};
@@ -136,12 +136,30 @@ impl ConnSlot {
             driver.wait_for_recv_forever();
         }
         let mut guarded = self.slot.lock();
-        driver.register(Arc::clone(&this) as Arc<dyn Pollable>, self.set());
+        driver.register(this, self.set());
         guarded.driver = Some(driver);
-        drop(guarded);
+        // Under the lock: whoever finds the connection there may end it.
         self.attached.store(true, Ordering::Release);
-        self.host.local().connections.enlist(this);
+        drop(guarded);
+        self.list();
         self.drive(SEND | RECEIVE | TIME);
+    }
+
+    /// Has the connection among those of the host if there is one, and only then. Another thread
+    /// may end it, or bring another one, and do the same: the last to do so finds what is so.
+    fn list(&self) {
+        let Some(this) = self.this.upgrade() else { return };
+        let connections = &self.host.local().connections;
+        loop {
+            let is_held = self.inspect(|driver| driver.is_some());
+            match is_held {
+                true => connections.enlist(Arc::clone(&this) as Arc<dyn DrivenConnection>),
+                false => connections.strike(self),
+            }
+            if self.inspect(|driver| driver.is_some()) == is_held {
+                return;
+            }
+        }
     }
 
     /// The device of its queue pair.
@@ -161,9 +179,11 @@ impl ConnSlot {
 
     /// Gives the connection away, so that another one may be held.
     pub fn release(&self) -> Option<Box<Driver>> {
-        let driver = self.slot.lock().driver.take()?;
+        let mut guarded = self.slot.lock();
+        let driver = guarded.driver.take()?;
         self.attached.store(false, Ordering::Release);
-        self.host.local().connections.strike(self);
+        drop(guarded);
+        self.list();
         Some(driver)
     }
 
@@ -263,16 +283,10 @@ impl ConnSlot {
     fn tell(&self, outcome: Outcome) {
         outcome.notices.tell(&self.host);
         let Some(over) = outcome.over else { return };
-        self.host.local().connections.strike(self);
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
         // Another connection may have been attached meanwhile.
-        if self.is_attached()
-            && self.inspect(|driver| driver.is_some())
-            && let Some(this) = self.this.upgrade()
-        {
-            self.host.local().connections.enlist(this);
-        }
+        self.list();
     }
 
     /// Takes what has arrived, and returns once all that has come of it is told.
@@ -356,45 +370,4 @@ impl EndsWithDevice for ConnSlot {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::{Context, DeviceKind, HostQpInit, HostSetup};
-    use weft_reactor::Leased;
-    use weft_verbs::{QpCap, QpType, Wake};
-
-    struct Silent;
-    impl Wake for Silent {
-        fn wake(&self) {}
-    }
-
-    #[test]
-    fn a_lease_stays_with_the_thread_that_is_at_work() {
-        let context =
-            Context::open(&Host::new(HostSetup::default()), DeviceKind::Iwarp, Box::new(Silent))
-                .unwrap();
-        let cq = || context.create_cq(1, None, 0).unwrap();
-        let qp = context.create_qp(HostQpInit {
-            kind: QpType::Rc,
-            pd: context.alloc_pd(),
-            send_cq: cq(),
-            recv_cq: cq(),
-            srq: None,
-            xrcd: None,
-            cap: QpCap::default(),
-            sq_sig_all: false,
-            cookie: 0,
-        });
-        let cell = Arc::clone(&qp.unwrap().slot);
-        let long_after = clock::now() + Duration::from_secs(1);
-        assert!(cell.lease.claim());
-        assert!(!cell.reclaim(long_after), "it was taken since the last look");
-        let at_work = cell.slot.lock();
-        assert!(!cell.reclaim(long_after), "somebody works on it now");
-        drop(at_work);
-        cell.lease.note_work();
-        assert!(!cell.reclaim(long_after), "somebody did since the last look");
-        assert!(cell.reclaim(long_after), "nobody did since then");
-    }
-}
+mod tests;

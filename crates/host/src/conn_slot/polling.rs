@@ -35,15 +35,14 @@ impl ConnSlot {
         if self.is_inherited() || self.group.set(Arc::clone(group)).is_err() {
             return;
         }
-        if self.is_attached() {
-            self.with_guarded(|Guarded { driver, polls }| {
-                polls.forget();
-                if let Some(driver) = driver {
-                    self.set_leased(driver, false);
-                    driver.register(this, self.set());
-                }
-            });
-        }
+        // A connection that another thread brings just now is there, or will find the group.
+        self.with_guarded(|Guarded { driver, polls }| {
+            polls.forget();
+            if let Some(driver) = driver {
+                self.set_leased(driver, false);
+                driver.register(this, self.set());
+            }
+        });
     }
 
     /// Puts it on the list of its group's active connections, or off; whether it was there.

@@ -273,6 +273,12 @@ impl Driver {
         }
     }
 
+    /// Whether its socket is watched with those of others.
+    #[cfg(test)]
+    pub fn is_in_group(&self) -> bool {
+        self.core.is_in_group()
+    }
+
     /// Whether nothing is left of the connection.
     pub fn is_over(&self) -> bool {
         self.core.phase == Phase::Closed

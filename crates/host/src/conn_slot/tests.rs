@@ -1,0 +1,154 @@
+//! Threads that bring, end and use the connection of one queue pair at the same time.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+use std::time::Duration;
+
+use weft_reactor::{Leased, Readiness};
+use weft_rnic::mpa::{Agreed, MpaRole};
+use weft_verbs::{QpCap, QpType, Wake};
+
+use super::*;
+use crate::{Context, DeviceKind, HostQp, HostQpInit, HostSetup};
+
+struct Silent;
+impl Wake for Silent {
+    fn wake(&self) {}
+}
+
+struct Nobody;
+impl LinkWatcher for Nobody {
+    fn established(&self) {}
+    fn disconnected(&self) {}
+}
+
+fn context() -> Arc<Context> {
+    let host = Host::new(HostSetup::default());
+    Context::open(&host, DeviceKind::Iwarp, Box::new(Silent)).unwrap()
+}
+
+fn queue_pair(context: &Context) -> Arc<HostQp> {
+    let cq = || context.create_cq(1, None, 0).unwrap();
+    let qp = context.create_qp(HostQpInit {
+        kind: QpType::Rc,
+        pd: context.alloc_pd(),
+        send_cq: cq(),
+        recv_cq: cq(),
+        srq: None,
+        xrcd: None,
+        cap: QpCap::default(),
+        sq_sig_all: false,
+        cookie: 0,
+    });
+    qp.unwrap()
+}
+
+/// Both ends of a stream.
+fn stream() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    near.set_nonblocking(true).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    far.set_nonblocking(true).unwrap();
+    (near, far)
+}
+
+fn attach(qp: &HostQp, stream: TcpStream, watcher: Arc<dyn LinkWatcher>) {
+    // Who was destroyed before takes nothing.
+    let _taken = qp.attach(stream, &Agreed::default(), MpaRole::Initiator, watcher);
+}
+
+fn is_listed(slot: &ConnSlot) -> bool {
+    let listed = slot.host.local().connections.all();
+    listed.iter().any(|other| std::ptr::addr_eq(Arc::as_ptr(other), std::ptr::from_ref(slot)))
+}
+
+/// Lets another thread go on for a while that differs from round to round.
+fn pause(round: usize) {
+    (0..round % 64).for_each(|_| thread::yield_now());
+}
+
+#[test]
+fn a_lease_stays_with_the_thread_that_is_at_work() {
+    let cell = Arc::clone(&queue_pair(&context()).slot);
+    let long_after = clock::now() + Duration::from_secs(1);
+    assert!(cell.lease.claim());
+    assert!(!cell.reclaim(long_after), "it was taken since the last look");
+    let at_work = cell.slot.lock();
+    assert!(!cell.reclaim(long_after), "somebody works on it now");
+    drop(at_work);
+    cell.lease.note_work();
+    assert!(!cell.reclaim(long_after), "somebody did since the last look");
+    assert!(cell.reclaim(long_after), "nobody did since then");
+}
+
+/// Notes whether the connection that it hears of was there.
+struct Early {
+    slot: Arc<ConnSlot>,
+    missed: Arc<AtomicUsize>,
+}
+
+impl LinkWatcher for Early {
+    fn established(&self) {
+        self.missed.fetch_add(usize::from(!self.slot.is_attached()), Ordering::Relaxed);
+    }
+    fn disconnected(&self) {}
+}
+
+/// Another thread drives the connection as soon as it is there, as the reactor does, and it ends at
+/// once.
+#[test]
+fn a_connection_that_ends_while_it_is_brought_was_there_and_is_not_listed() {
+    let context = context();
+    let missed = Arc::new(AtomicUsize::new(0));
+    for round in 0..200 {
+        let qp = queue_pair(&context);
+        let (slot, over) = (Arc::clone(&qp.slot), AtomicBool::new(false));
+        let (near, far) = stream();
+        drop(far);
+        let watcher = Early { slot: Arc::clone(&slot), missed: Arc::clone(&missed) };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    slot.ready(Readiness { read: true, write: false });
+                    thread::yield_now();
+                }
+            });
+            pause(round);
+            attach(&qp, near, Arc::new(watcher));
+            over.store(true, Ordering::Release);
+        });
+        slot.settle();
+        assert!(slot.inspect(|driver| driver.is_none()), "its peer has gone");
+        assert!(!is_listed(&slot), "round {round}: nothing is left of it");
+        qp.destroy().unwrap();
+    }
+    assert_eq!(missed.load(Ordering::Relaxed), 0, "it was told of before it was there");
+}
+
+#[test]
+fn a_connection_that_is_brought_while_its_queue_joins_a_group_is_watched_with_that() {
+    let context = context();
+    let mut alone = 0;
+    for round in 0..1000 {
+        let qp = queue_pair(&context);
+        let group = PollGroup::new(qp.host(), 0).unwrap();
+        let (near, _far) = stream();
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                attach(&qp, near, Arc::new(Nobody));
+            });
+            start.wait();
+            pause(round / 4 % 8);
+            qp.slot.join(&group);
+        });
+        let is_alone = qp.slot.inspect(|driver| driver.is_some_and(|d| !d.is_in_group()));
+        alone += usize::from(is_alone);
+        qp.destroy().unwrap();
+    }
+    assert_eq!(alone, 0, "connections that no poll of the group finds");
+}
