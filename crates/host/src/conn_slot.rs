@@ -44,6 +44,8 @@ struct Guarded {
     /// Boxed, because a step may take it out, and moving it costs even a step that does not.
     driver: Option<Box<Driver>>,
     polls: PollHistory,
+    /// The queue pair is destroyed: who brings a connection has come too late.
+    is_retired: bool,
 }
 
 /// A queue pair's place for its connection.
@@ -102,7 +104,7 @@ impl ConnSlot {
         let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         Arc::new_cyclic(|this| Self {
             host: Arc::clone(host),
-            slot: Slot::new(Guarded { driver: None, polls: PollHistory::new() }),
+            slot: Slot::new(Guarded { driver: None, polls: PollHistory::new(), is_retired: false }),
             attached: AtomicBool::new(false),
             waits_forever: AtomicBool::new(false),
             generation: host.generation(),
@@ -127,7 +129,8 @@ impl ConnSlot {
         self.hold(Box::new(Driver::mpa(&self.host, woken, mpa, stream, watcher)));
     }
 
-    /// Gives any connection to the queue pair's engine.
+    /// Gives any connection to the queue pair's engine. That of a queue pair which was destroyed
+    /// meanwhile ends.
     pub fn hold(&self, mut driver: Box<Driver>) {
         let Some(this) = self.this.upgrade() else { return };
         driver.inject_faults(self.number);
@@ -136,7 +139,10 @@ impl ConnSlot {
             driver.wait_for_recv_forever();
         }
         let mut guarded = self.slot.lock();
-        driver.register(this, self.set());
+        match guarded.is_retired {
+            true => driver.retire(),
+            false => driver.register(this, self.set()),
+        }
         guarded.driver = Some(driver);
         // Under the lock: whoever finds the connection there may end it.
         self.attached.store(true, Ordering::Release);
@@ -159,6 +165,18 @@ impl ConnSlot {
             if self.inspect(|driver| driver.is_some()) == is_held {
                 return;
             }
+        }
+    }
+
+    /// The queue pair is destroyed: its connection ends, and so does any that comes later.
+    pub fn retire(&self) {
+        if !self.is_inherited() {
+            self.with_guarded(|guarded| {
+                guarded.is_retired = true;
+                if let Some(driver) = &mut guarded.driver {
+                    driver.disconnect();
+                }
+            });
         }
     }
 

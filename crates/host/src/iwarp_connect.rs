@@ -137,7 +137,8 @@ impl IwarpConnect {
         self.stage.lock()
     }
 
-    /// The application wants no connection with this peer any more.
+    /// The application wants no connection with this peer any more. When this returns the queue
+    /// pair has one, which can be ended, or never will.
     pub fn hang_up(&self) {
         let stage = std::mem::replace(&mut *self.stage(), ConnectStage::Done);
         if let ConnectStage::Calling(call, _) = stage {
@@ -216,6 +217,7 @@ impl IwarpConnect {
         self.slot.host().reactor().set_timer(at, this);
     }
 
+    /// Gives the stream to the queue pair, with the stage locked: who hangs up waits for it.
     fn link(&self, stream: MpaCarrier, agreed: &Agreed, role: MpaRole) {
         // A queue pair that failed or was destroyed meanwhile takes nothing.
         let nobody = Arc::new(Nobody);
@@ -275,14 +277,12 @@ impl AwaitsStream for IwarpConnect {
     }
 
     fn answer(&self, stream: TcpStream, responder: Responder, lanes: Option<&LaneListener>) {
-        {
-            let mut stage = self.stage();
-            let local = stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == self.peer.remote);
-            if !local || !waits(&stream) || !matches!(*stage, ConnectStage::Resting { .. }) {
-                return;
-            }
-            *stage = ConnectStage::Done;
+        let mut stage = self.stage();
+        let local = stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == self.peer.remote);
+        if !local || !waits(&stream) || !matches!(*stage, ConnectStage::Resting { .. }) {
+            return;
         }
+        *stage = ConnectStage::Done;
         self.spend_spare();
         let Ok((reply, agreed)) = responder.accept(&self.offer()) else { return };
         let lane = lanes.and_then(|lanes| lanes.claim(&stream));
@@ -308,7 +308,6 @@ impl Pollable for IwarpConnect {
             DialStep::Agreed(agreed) => {
                 self.slot.host().reactor().remove(token);
                 let stage_before = std::mem::replace(&mut *stage, ConnectStage::Done);
-                drop(stage);
                 if let ConnectStage::Calling(call, _) = stage_before {
                     let lane = call.lane.and_then(LaneOffer::granted);
                     let stream = MpaCarrier::new(call.stream, lane);

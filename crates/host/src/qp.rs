@@ -343,7 +343,7 @@ impl HostQp {
         self.inner.failure().note(QpFailure::Destroyed);
         self.hang_up();
         self.detach_groups();
-        self.slot.disconnect();
+        self.slot.retire();
         self.inner.fail(None);
         self.send_cq.leave(&self.slot);
         self.recv_cq.leave(&self.slot);

@@ -36,7 +36,7 @@ impl ConnSlot {
             return;
         }
         // A connection that another thread brings just now is there, or will find the group.
-        self.with_guarded(|Guarded { driver, polls }| {
+        self.with_guarded(|Guarded { driver, polls, .. }| {
             polls.forget();
             if let Some(driver) = driver {
                 self.set_leased(driver, false);
@@ -117,7 +117,7 @@ impl ConnSlot {
         now: Instant,
     ) {
         let wakes = PostponedWakes::begin();
-        let Guarded { driver: Some(driver), polls } = &mut *guard else { return };
+        let Guarded { driver: Some(driver), polls, .. } = &mut *guard else { return };
         let inline = self.host.settings().progress == ProgressMode::Inline;
         let group = self.group();
         let alone = polls.note(now) || inline;
@@ -175,7 +175,7 @@ impl ConnSlot {
     /// The application is about to sleep until something happens: the reactor takes over at once.
     pub fn rest(&self) {
         if self.is_attached() {
-            self.with_guarded(|Guarded { driver, polls }| {
+            self.with_guarded(|Guarded { driver, polls, .. }| {
                 polls.forget();
                 if let Some(driver) = driver {
                     self.set_leased(driver, false);
@@ -197,7 +197,7 @@ impl ConnSlot {
     /// something arrived that it did not see, or waited for it to leave.
     pub(super) fn take_lease(&self, mut guard: MutexGuard<'_, Guarded>) {
         let (now, wakes) = (clock::now(), PostponedWakes::begin());
-        if let Guarded { driver: Some(driver), polls } = &mut *guard {
+        if let Guarded { driver: Some(driver), polls, .. } = &mut *guard {
             if driver.is_leased() && driver.has_arrivals() {
                 polls.lease_backoff.begin(now);
             }

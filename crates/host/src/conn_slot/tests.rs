@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weft_reactor::{Leased, Readiness};
 use weft_rnic::mpa::{Agreed, MpaRole};
-use weft_verbs::{QpCap, QpType, Wake};
+use weft_verbs::{AddressVector, QpAttr, QpAttrMask, QpCap, QpType, Wake};
 
 use super::*;
 use crate::{Context, DeviceKind, HostQp, HostQpInit, HostSetup};
@@ -126,6 +126,67 @@ fn a_connection_that_ends_while_it_is_brought_was_there_and_is_not_listed() {
         qp.destroy().unwrap();
     }
     assert_eq!(missed.load(Ordering::Relaxed), 0, "it was told of before it was there");
+}
+
+#[test]
+fn a_connection_that_is_brought_to_a_queue_pair_which_is_being_destroyed_ends() {
+    let context = context();
+    for round in 0..500 {
+        let qp = queue_pair(&context);
+        let (near, _far) = stream();
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                attach(&qp, near, Arc::new(Nobody));
+            });
+            start.wait();
+            pause(round / 4 % 8);
+            qp.destroy().unwrap();
+        });
+        let is_open = qp.slot.inspect(|driver| driver.is_some_and(Driver::is_open));
+        assert!(!is_open, "round {round}: its connection lives on");
+    }
+}
+
+/// Names `peer` to `qp`, which connects by itself then.
+fn name_peer(qp: &HostQp, peer: &HostQp) {
+    let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
+    let path =
+        AddressVector { sgid: gid, dgid: gid, is_global: true, port: 1, ..Default::default() };
+    let attr = QpAttr {
+        state: QpState::Rtr,
+        path,
+        dest_qp_num: peer.num(),
+        max_dest_rd_atomic: 1,
+        ..QpAttr::default()
+    };
+    let mask = QpAttrMask::STATE | QpAttrMask::AV | QpAttrMask::DEST_QPN;
+    qp.modify(&attr, mask | QpAttrMask::MAX_DEST_RD_ATOMIC).unwrap();
+}
+
+#[test]
+fn a_queue_pair_that_is_destroyed_while_the_reactor_connects_it_has_no_connection() {
+    let context = context();
+    for round in 0..300 {
+        let qps = [queue_pair(&context), queue_pair(&context)];
+        name_peer(&qps[0], &qps[1]);
+        name_peer(&qps[1], &qps[0]);
+        // The number of the first is the smaller one: it calls, and the other one is called.
+        let (qp, peer) = (&qps[round % 2], &qps[1 - round % 2]);
+        let ways = [qp, peer].map(|qp| qp.connects_by());
+        pause(round / 2);
+        qp.destroy().unwrap();
+        peer.destroy().unwrap();
+        // The reactor may still be at it.
+        ways.iter().flatten().for_each(|way| {
+            while way.strong_count() > 0 {
+                thread::yield_now();
+            }
+        });
+        let is_open = |qp: &HostQp| qp.slot.inspect(|driver| driver.is_some_and(Driver::is_open));
+        assert!(!is_open(qp) && !is_open(peer), "round {round}: a connection lives on");
+    }
 }
 
 #[test]

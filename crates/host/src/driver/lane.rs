@@ -380,7 +380,7 @@ impl Transport for LaneSocket {
     fn end(&mut self, core: &mut Core, how: Ending) {
         match how {
             Ending::Orderly | Ending::Abandoned => self.disconnect(core),
-            Ending::PeerLost => {
+            Ending::Retired | Ending::PeerLost => {
                 core.handle(Input::Close, 0);
                 core.phase = core.phase.after(PhaseChange::Gone);
             }

@@ -358,6 +358,13 @@ impl Driver {
         self.core.phase = self.core.phase.after(PhaseChange::Gone);
     }
 
+    /// Ends the connection of a queue pair that is destroyed already: nothing more is placed or
+    /// completes, not even what has arrived.
+    pub fn retire(&mut self) {
+        self.end(Ending::Retired);
+        self.core.phase = self.core.phase.after(PhaseChange::Gone);
+    }
+
     /// Has the peer vanish, as far as this side can tell.
     pub fn lose_peer(&mut self) {
         self.end(Ending::PeerLost);

@@ -416,6 +416,11 @@ impl Transport for ShuttleSocket {
     fn end(&mut self, core: &mut Core, how: Ending) {
         match how {
             Ending::Orderly | Ending::Abandoned => self.disconnect(core),
+            Ending::Retired => {
+                self.close(core, clock::now());
+                core.schedule.blocked = false;
+                self.send(core);
+            }
             Ending::PeerLost => {
                 if let Some(wire) = &mut self.wire {
                     wire.cut();

@@ -324,7 +324,7 @@ impl Transport for TcpSocket {
     fn end(&mut self, core: &mut Core, how: Ending) {
         match how {
             Ending::Orderly | Ending::Abandoned => self.disconnect(core),
-            Ending::PeerLost => self.closed(core),
+            Ending::Retired | Ending::PeerLost => self.closed(core),
         }
     }
 

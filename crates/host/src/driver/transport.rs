@@ -68,6 +68,8 @@ pub(super) enum Ending {
     Orderly,
     /// Without waiting for the peer.
     Abandoned,
+    /// Without taking what has arrived: the queue pair is destroyed.
+    Retired,
     /// By a fault on purpose: the peer has vanished, as far as this side can tell.
     PeerLost,
 }

@@ -212,7 +212,7 @@ impl Transport for UdSocket {
                 return;
             }
             Ending::Orderly if core.phase != Phase::Closed => self.send(core),
-            Ending::Orderly | Ending::Abandoned => {}
+            Ending::Orderly | Ending::Abandoned | Ending::Retired => {}
         }
         core.handle(Input::Close, 0);
         core.phase = core.phase.after(PhaseChange::Gone);

@@ -111,6 +111,12 @@ impl HostQp {
         self.iwarp.lock().is_some()
     }
 
+    /// What connects it, for who waits until nobody does.
+    #[cfg(test)]
+    pub(crate) fn connects_by(&self) -> Option<std::sync::Weak<IwarpConnect>> {
+        self.iwarp.lock().as_ref().map(Arc::downgrade)
+    }
+
     /// Looks for no peer any more.
     pub(super) fn hang_up(&self) {
         let iwarp = self.iwarp.lock().take();
