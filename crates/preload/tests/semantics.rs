@@ -69,6 +69,7 @@ behaviours! {
     states_say_what_may_be_posted = "states"
     data_may_come_before_the_receiver_sends = "early_data"
     who_ends_early_leaves_its_peer_a_completion = "early_end"
+    a_signal_handler_may_end_the_process = "interrupted_end"
     a_child_of_a_fork_can_make_its_own_connections = "forks"
     a_child_of_a_fork_may_not_post_on_its_parents_queues = "inherited"
     immediate_data_comes_with_sends_and_writes = "immediates"

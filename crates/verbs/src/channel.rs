@@ -41,6 +41,10 @@ impl CompChannel {
         before - events.len()
     }
 
+    pub(crate) fn is_unlocked(&self) -> bool {
+        self.events.try_lock().is_some()
+    }
+
     pub(crate) fn push(&self, cookie: u64) {
         self.events.lock().push_back(cookie);
         self.wake.wake();

@@ -297,6 +297,12 @@ impl Cq {
         self.ring().entries.iter().rposition(|e| success(&e.wc)).map_or(0, |last| last + 1)
     }
 
+    /// Whether no thread has it locked just now, or its channel.
+    pub(crate) fn is_unlocked(&self) -> bool {
+        let channel = self.channel.as_ref();
+        self.ring.try_lock().is_some() && channel.is_none_or(|channel| channel.is_unlocked())
+    }
+
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock()
     }

@@ -86,6 +86,11 @@ impl AsyncQueue {
         self.events.lock().pop_front()
     }
 
+    /// Whether no thread has it locked just now.
+    pub(crate) fn is_unlocked(&self) -> bool {
+        self.events.try_lock().is_some()
+    }
+
     /// Drops the events of an object that is destroyed; returns how many there were.
     pub fn forget(&self, cookie: u64) -> usize {
         let mut events = self.events.lock();

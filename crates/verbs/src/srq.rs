@@ -182,6 +182,11 @@ impl Srq {
         (inner.queue.depth(), inner.queue.max_sge(), inner.limit)
     }
 
+    /// Whether no thread has it locked just now.
+    pub(crate) fn is_unlocked(&self) -> bool {
+        self.inner.try_lock().is_some() && self.uses.try_lock().is_some()
+    }
+
     fn check_limit(&self, inner: &mut SrqState) {
         if (inner.queue.len() as u64) < u64::from(inner.limit) {
             inner.limit = 0;

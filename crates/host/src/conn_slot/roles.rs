@@ -8,7 +8,8 @@ use weft_reactor::{Leased, Pollable, Readiness};
 use weft_verbs::Wake;
 
 use super::ConnSlot;
-use crate::connections::{DrivenConnection, WatchedConn};
+use crate::connections::{DrivenConnection, WatchedConn, retry};
+use crate::driver::Driver;
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 
 impl DrivenConnection for ConnSlot {
@@ -50,9 +51,13 @@ impl DrivenConnection for ConnSlot {
     }
 
     fn flush_now(&self, until: Instant) {
-        if let Some(driver) =
-            self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
-        {
+        let mut seized = retry(until, || {
+            // No lock is waited for: the thread that this one has interrupted may have it.
+            let is_free = |driver: &Driver| driver.qp().is_unlocked();
+            let guard = self.slot.try_lock()?;
+            guard.driver.as_deref().is_none_or(is_free).then_some(guard)
+        });
+        if let Some(driver) = seized.as_mut().and_then(|guard| guard.driver.as_deref_mut()) {
             driver.work(SEND, clock::now());
             if driver.is_open() {
                 self.host.local().open_at_exit.note(false);

@@ -115,6 +115,11 @@ impl RegionTable {
         }
     }
 
+    /// Whether no thread changes it just now, nor waits until it can.
+    pub(crate) fn is_unlocked(&self) -> bool {
+        self.regions.try_read().is_some()
+    }
+
     pub(super) fn lock(&self) -> RwLockWriteGuard<'_, Regions> {
         self.regions.write()
     }

@@ -475,6 +475,19 @@ impl Qp {
         self.recv_cq.mute_qp(self.num);
     }
 
+    /// Whether no thread has the queue pair locked just now, or what it completes into; for who may
+    /// have interrupted, in a signal handler, the very thread that has.
+    pub fn is_unlocked(&self) -> bool {
+        self.sq.try_lock().is_some()
+            && self.rq.try_lock().is_some()
+            && self.attrs.try_lock().is_some()
+            && self.srq.as_ref().is_none_or(|srq| srq.is_unlocked())
+            && self.send_cq.is_unlocked()
+            && self.recv_cq.is_unlocked()
+            && self.regions.is_unlocked()
+            && self.events.is_unlocked()
+    }
+
     /// Stops completions and events: the process ends, and its remaining threads must not see the
     /// effects.
     pub fn hush(&self) {
