@@ -3,9 +3,14 @@
 //! Programs close descriptors blindly and give them to `select`, so ours have high numbers. The
 //! child of a fork must not keep a connection of its parent open: every descriptor is on a list
 //! from which the child closes them.
+//!
+//! Invariant: a descriptor is closed once. What the child still has of an object of its parent
+//! leaves the number alone, which is another descriptor's by then.
 
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use crate::sys;
 
@@ -13,21 +18,26 @@ use crate::sys;
 const LISTED_MAX: usize = 8192;
 const FREE: i32 = -1;
 
+/// Which process of a line of forks this is, as far as [`close_all`] knows.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
 static LISTED: [AtomicI32; LISTED_MAX] = [const { AtomicI32::new(FREE) }; LISTED_MAX];
 
 /// A descriptor with a high number that a forked child closes.
 #[derive(Debug)]
 pub struct HighFd {
-    fd: OwnedFd,
+    /// Shared only by what keeps it from being closed.
+    fd: Arc<OwnedFd>,
     slot: Option<usize>,
+    generation: u32,
 }
 
 impl HighFd {
     /// Moves `fd` to a high number. If there is none free, it stays where it is.
     pub fn new(fd: OwnedFd) -> Self {
-        let fd = high(fd);
+        let fd = Arc::new(high(fd));
         let slot = list(fd.as_raw_fd());
-        Self { fd, slot }
+        Self { fd, slot, generation: GENERATION.load(Ordering::Acquire) }
     }
 }
 
@@ -39,8 +49,12 @@ impl AsFd for HighFd {
 
 impl Drop for HighFd {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
+        let Some(slot) = self.slot else { return };
+        if self.generation == GENERATION.load(Ordering::Acquire) {
             LISTED[slot].store(FREE, Ordering::Release);
+        } else {
+            // [`close_all`] has closed it.
+            mem::forget(Arc::clone(&self.fd));
         }
     }
 }
@@ -64,6 +78,7 @@ fn list(fd: RawFd) -> Option<usize> {
 
 /// Closes every listed descriptor, in the child of a fork.
 pub fn close_all() {
+    GENERATION.fetch_add(1, Ordering::AcqRel);
     for slot in &LISTED {
         let fd = slot.swap(FREE, Ordering::AcqRel);
         if fd != FREE {

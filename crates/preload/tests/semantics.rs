@@ -72,6 +72,7 @@ behaviours! {
     a_signal_handler_may_end_the_process = "interrupted_end"
     a_child_of_a_fork_can_make_its_own_connections = "forks"
     a_child_of_a_fork_may_not_post_on_its_parents_queues = "inherited"
+    a_child_of_a_fork_may_end_its_parents_queues = "inherited_ends"
     immediate_data_comes_with_sends_and_writes = "immediates"
     the_answer_to_a_read_goes_where_it_may_be_written = "read_sinks"
     many_threads_share_a_completion_queue = "threads"
