@@ -282,10 +282,11 @@ impl HostCq {
         self.inner.resize(cqe)
     }
 
-    /// Ends it, if no queue pair uses it.
-    pub fn destroy(&self) -> Result<(), Misuse> {
+    /// Ends it, if no queue pair uses it; gives how many of its asynchronous events were announced
+    /// and not taken.
+    pub fn destroy(&self) -> Result<usize, Misuse> {
         use weft_verbs::usage::Counted;
-        if self.inner.users().any() { Err(Misuse::Busy) } else { Ok(()) }
+        if self.inner.users().any() { Err(Misuse::Busy) } else { Ok(self.inner.retire()) }
     }
 }
 

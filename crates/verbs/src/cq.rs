@@ -274,6 +274,11 @@ impl Cq {
         }
     }
 
+    /// Drops its asynchronous events: it is destroyed. Returns how many had been announced.
+    pub fn retire(&self) -> usize {
+        self.events.forget(self.cookie)
+    }
+
     /// Drops present and future completions of a queue pair, until [`Cq::unmute_qp`].
     pub fn mute_qp(&self, qp_num: u32) {
         let mut ring = self.ring();

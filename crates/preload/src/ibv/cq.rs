@@ -27,7 +27,7 @@ pub struct CqTail {
     /// The queue in `weft-host`.
     pub core: Arc<HostCq>,
     cookie: u64,
-    _context: Held,
+    context: Held,
     /// Held from `start_poll` to `end_poll`, unless the application promised to use one thread.
     pub span: Option<SpanLock>,
     /// The completion that the `read_*` functions read.
@@ -99,7 +99,7 @@ pub unsafe fn create(context: *mut ibv_context, request: &CqRequest) -> *mut ibv
     public.base = head(context, request, core.cqe());
     let span = (!request.single_threaded).then(SpanLock::new);
     let current = UnsafeCell::new(ibv_wc::default());
-    let cq = CqObject::make(public, CqTail { core, cookie, _context: held, span, current });
+    let cq = CqObject::make(public, CqTail { core, cookie, context: held, span, current });
     registry::add(cookie, cq);
     cq
 }
@@ -186,9 +186,9 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     pass_when_off!(ibv_destroy_cq(cq), pass::cq::destroy_cq);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(cq) };
-    let result = errno::positive(tail.core.destroy());
-    if result != 0 {
-        return result;
+    match tail.core.destroy() {
+        Ok(dropped) => tail.context.tail().events.retract(dropped),
+        Err(misuse) => return errno::code(misuse.errno()),
     }
     // SAFETY: alive by contract.
     let channel = unsafe { (*cq).channel };

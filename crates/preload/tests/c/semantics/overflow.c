@@ -2,6 +2,8 @@
  * there; it is not made smaller than what it holds. */
 #include "pair.h"
 
+#include <poll.h>
+
 static int fill(struct ibv_cq *cq)
 {
 	int held = cq->cqe;
@@ -12,6 +14,21 @@ static int fill(struct ibv_cq *cq)
 	for (int i = 0; i < held; i++)
 		ends(a, i, IBV_WC_SUCCESS);
 	return held;
+}
+
+/* What was not read of a queue goes with it: nobody is woken for it any more. */
+static void unread(void)
+{
+	struct pollfd told = { .fd = context->async_fd, .events = POLLIN };
+	a.cq = make_cq(64), b.cq = make_cq(4);
+	a.qp = make_qp(a.cq), b.qp = make_qp(b.cq);
+	join(a.qp, b.qp);
+	int held = fill(b.cq);
+	receive(b, held, 0, 8);
+	post(a, IBV_WR_SEND, held, IBV_SEND_SIGNALED, 0, 8, 0);
+	CHECK(poll(&told, 1, 10000) == 1);
+	part();
+	CHECK(poll(&told, 1, 0) == 0 && no_event());
 }
 
 int main(int argc, char **argv)
@@ -49,5 +66,6 @@ int main(int argc, char **argv)
 	CHECK(state(b.qp) == IBV_QPS_ERR && state(idle) == IBV_QPS_ERR);
 	CHECK(ibv_destroy_qp(idle) == 0);
 	part();
+	unread();
 	return finish();
 }
