@@ -21,7 +21,8 @@
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::iter;
+use std::mem::{self, MaybeUninit};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -119,12 +120,12 @@ impl LaneListener {
     /// Takes what has arrived. To connect and to offer are two calls of another process, and this
     /// may come between them: the socket is looked at again then.
     fn collect(&self, LaneOffers { whole, begun, prune_at }: &mut LaneOffers) {
-        while let Ok(socket) = self.accept() {
-            if same_user(socket.as_fd()) {
-                begun.push(socket);
+        let accepted = iter::from_fn(|| self.accept().ok()).filter(|s| same_user(s.as_fd()));
+        for socket in mem::take(begun).into_iter().chain(accepted) {
+            // Who has given up meanwhile, or was refused, has gone.
+            if crate::tcp::is_broken(socket.as_fd()) {
+                continue;
             }
-        }
-        for socket in std::mem::take(begun) {
             match take_offer(&socket) {
                 Ok((conn, memory)) => drop(whole.insert(conn, Offered { socket, memory })),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => begun.push(socket),
@@ -290,6 +291,12 @@ mod tests {
 
     #[test]
     fn offers_of_who_has_gone_do_not_gather() {
+        let nonce = u64::from(std::process::id()) << 32;
+        let given_up = LaneListener::bind_nonce(nonce).unwrap();
+        let ends = [SocketAddr::from(([127, 0, 0, 1], 1)); 2];
+        drop(LaneOffer::make_named(nonce, ends[0], ends[1]).unwrap());
+        assert!(given_up.claim_between(ends[0], ends[1]).is_none());
+
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = tcp.local_addr().unwrap();
         let listener = LaneListener::bind(addr).unwrap();
@@ -297,8 +304,9 @@ mod tests {
         let stays: Vec<_> = stays.iter().map(|s| (s, LaneOffer::make(s).unwrap())).collect();
         for _ in 0..200 {
             let gone = TcpStream::connect(addr).unwrap();
-            drop(LaneOffer::make(&gone).unwrap());
+            let offer = LaneOffer::make(&gone).unwrap();
             assert!(listener.claim_for("nobody").is_none());
+            drop(offer);
             assert!(tcp.accept().is_ok());
         }
         let left = listener.offers.lock().whole.len();
