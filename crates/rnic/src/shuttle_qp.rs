@@ -514,6 +514,8 @@ impl ShuttleQp {
             self.qp.failure().note(QpFailure::Disconnected);
         }
         self.fail(now_ns, StreamFault::Closed);
+        // One that nobody has answered is over, and nothing is due any more that would find it so.
+        self.take_events(now_ns);
     }
 
     fn fail(&mut self, now_ns: u64, fault: StreamFault) {

@@ -314,6 +314,20 @@ fn who_takes_datagrams_says_so_without_a_connection() {
 }
 
 #[test]
+fn an_attempt_that_nobody_has_answered_is_over_when_it_is_given_up() {
+    let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
+    let client = End::towards_end(CmTransport::Shuttle, &server);
+    let near = side();
+    client.id.connect(&params(b""), &near.qp).unwrap();
+    expect(&server.channel, EventKind::ConnectRequest);
+    assert!(near.qp.capabilities().is_some());
+    client.id.disconnect().unwrap();
+    assert!(near.qp.capabilities().is_none());
+    client.id.destroy();
+    server.id.destroy();
+}
+
+#[test]
 fn many_connections_come_and_go_at_one_port() {
     let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
     let clients: Vec<_> = (0..50)
