@@ -85,12 +85,19 @@ impl CmId {
         };
         inner.stage = IdStage::Linked;
         drop(inner);
+        self.give(&qp, conn);
+        Ok(())
+    }
+
+    /// Gives the queue pair its connection. The id must not be locked.
+    fn give(&self, qp: &HostQp, conn: ManagedConn) {
         qp.hold(conn);
-        // It may have been destroyed before there was a connection to end.
-        if self.lock().is_dead() {
+        // It may have been given up or destroyed before there was a connection to end.
+        let mut inner = self.lock();
+        if std::mem::take(&mut inner.gives_up) || inner.is_dead() {
+            drop(inner);
             qp.disconnect();
         }
-        Ok(())
     }
 
     fn begin_call(
@@ -196,11 +203,7 @@ impl CmId {
         };
         inner.stage = IdStage::Linked;
         drop(inner);
-        qp.hold(conn);
-        // It may have been destroyed before there was a connection to end.
-        if self.lock().is_dead() {
-            qp.disconnect();
-        }
+        self.give(&qp, conn);
         Ok(())
     }
 

@@ -86,6 +86,9 @@ pub(crate) struct IdInner {
     /// Whose connection it is. Mostly the application's: an id does not keep it from being
     /// destroyed.
     pub(crate) qp: Weak<HostQp>,
+    /// The attempt was given up while another thread was about to give its connection to the queue
+    /// pair: that thread ends it.
+    pub(crate) gives_up: bool,
     /// When the present step has taken too long.
     pub(crate) deadline: Option<Instant>,
     /// What may be used, and the device that it has come to.
@@ -155,6 +158,7 @@ impl CmId {
                 local: None,
                 peer: None,
                 qp: Weak::new(),
+                gives_up: false,
                 deadline: None,
                 transport,
                 device: None,

@@ -170,7 +170,9 @@ impl CmId {
             Close::Attempt => {
                 let stage = inner.leave_stage();
                 let linked = matches!(stage, IdStage::Linked);
-                (stage, inner.qp.upgrade().filter(|_| linked))
+                let qp = inner.qp.upgrade().filter(|_| linked);
+                inner.gives_up = qp.as_ref().is_some_and(|qp| !qp.is_connected());
+                (stage, qp)
             }
             Close::Nothing => (IdStage::Quiet, None),
         };

@@ -327,6 +327,27 @@ fn an_attempt_that_nobody_has_answered_is_over_when_it_is_given_up() {
     server.id.destroy();
 }
 
+/// Another thread gives up as soon as the call has begun, when the queue pair may have no
+/// connection yet that could be ended.
+#[test]
+fn an_attempt_that_is_given_up_while_it_begins_leaves_no_connection() {
+    let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
+    for round in 0..50 {
+        let client = End::towards_end(CmTransport::Shuttle, &server);
+        let near = side();
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.id.connect(&params(b""), &near.qp).unwrap());
+            while client.id.disconnect().is_err() {
+                std::thread::yield_now();
+            }
+        });
+        // Nobody answers at the other end.
+        assert!(near.qp.capabilities().is_none(), "round {round}: it goes on to ask");
+        client.id.destroy();
+    }
+    server.id.destroy();
+}
+
 #[test]
 fn many_connections_come_and_go_at_one_port() {
     let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
