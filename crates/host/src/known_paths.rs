@@ -16,6 +16,7 @@ use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use weft_os::clock;
 use weft_rnic::shuttle::cc::Saved;
@@ -101,8 +102,10 @@ impl KnownPaths {
         if let Some(dir) = self.0.parent() {
             fs::create_dir_all(dir)?;
         }
-        // A name of this process's own: of two that write at once the last one stays.
-        let new = self.0.with_extension(format!("new-{}", std::process::id()));
+        // A name of this call's own: of two that write at once the last one stays.
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let new = self.0.with_extension(format!("new-{}-{call}", std::process::id()));
         let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
         let outcome = written
             .and_then(|mut file| file.write_all(text.as_bytes()))
@@ -140,6 +143,8 @@ fn parse(line: &str) -> Option<KnownPath> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     const GBIT: Saved = Saved { rate_bps: 1_000_000_000, min_rtt_ns: 70_000_000 };
@@ -188,6 +193,26 @@ mod tests {
         paths.remember(host(1), GBIT, 30_000_000);
         paths.remember([127, 0, 0, 1].into(), GBIT, u64::MAX);
         assert!(paths.read().is_empty() && !dir.0.exists());
+    }
+
+    #[test]
+    fn of_two_threads_that_remember_at_once_one_at_least_is_heard() {
+        for round in 0..300 {
+            let dir = TempPaths::new("threads");
+            let (paths, start) = (dir.paths(), Barrier::new(2));
+            std::thread::scope(|scope| {
+                for number in 1..=2 {
+                    let (paths, start) = (&paths, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        paths.remember(host(number), GBIT, u64::MAX);
+                    });
+                }
+            });
+            let found = (1..=2).any(|number| paths.find(host(number)).is_some());
+            let files = fs::read_dir(dir.0.join("state")).unwrap().count();
+            assert!(found && files == 1, "round {round}: {files} files");
+        }
     }
 
     #[test]
