@@ -99,15 +99,24 @@ impl Publisher {
         let _ = fs::remove_file(&self.path);
     }
 
-    /// The process ends: what it did is added to what ended processes did.
+    /// The process ends: what it did is added to what ended processes did, and it is seen no more,
+    /// both at the same time for who counts.
     pub fn end(&self, host: &Host) {
-        if fs::remove_file(&self.path).is_err() {
+        if !self.path.exists() {
             return;
         }
         let devices: Vec<DeviceReport> = report(host, Some(clock::now() + LAST_LOOK)).devices;
+        let mut is_gone = false;
+        let vanish = || {
+            is_gone = fs::remove_file(&self.path).is_ok();
+            is_gone
+        };
         if devices.iter().any(|device| device.counters != Counters::default()) {
             // Without the file its counters are lost, and nothing else.
-            let _ = PastSums::add(&self.dir, &devices);
+            let _ = PastSums::add(&self.dir, &devices, vanish);
+        }
+        if !is_gone {
+            self.vanish();
         }
     }
 }

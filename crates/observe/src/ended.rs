@@ -1,7 +1,7 @@
 //! What ended processes did over each device, so that the counters of a device do not shrink when a
 //! process ends. One that is killed takes its part along.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -17,6 +17,8 @@ use crate::text::DEVICES_MAX;
 const NAME: &str = "ended";
 /// Length of the file in bytes, at most.
 const LENGTH_MAX: u64 = 16 << 10;
+/// How long a reader waits for a process that is ending, which has the lock for moments.
+const SETTLED: Duration = Duration::from_millis(100);
 /// How long a process that ends waits for others that do. One that holds the lock may wait for a
 /// processor meanwhile, for tens of milliseconds on a busy machine.
 const WAIT: Duration = Duration::from_millis(500);
@@ -54,14 +56,32 @@ impl PastSums {
         read.unwrap_or_default()
     }
 
-    /// Adds what a process did that ends now.
+    /// The same, not of the moment in which a process goes over to those that have ended.
+    pub(crate) fn read_settled(dir: &Path) -> Self {
+        let settled = |file: File| {
+            // What cannot be locked in time is read as it is.
+            let _ = lock(&file, File::try_lock_shared, SETTLED);
+            content(file)
+        };
+        let read = crate::place::check(dir).and_then(|()| open(dir, false)).and_then(settled);
+        read.unwrap_or_default()
+    }
+
+    /// Adds what a process did that ends now, if `vanish` takes it from those that can be asked.
     ///
     /// # Errors
     /// The file cannot be made, locked in time, or written.
-    pub fn add(dir: &Path, devices: &[DeviceReport]) -> io::Result<()> {
+    pub fn add(
+        dir: &Path,
+        devices: &[DeviceReport],
+        vanish: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
         crate::place::check(dir)?;
         let mut file = open(dir, true)?;
-        lock(&file)?;
+        lock(&file, File::try_lock, WAIT)?;
+        if !vanish() {
+            return Ok(());
+        }
         let mut sums = content(file.try_clone()?).unwrap_or_default();
         for device in devices {
             sums.note(device);
@@ -86,9 +106,13 @@ fn open(dir: &Path, write: bool) -> io::Result<File> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a lock on a file has no time limit of its own")]
-fn lock(file: &File) -> io::Result<()> {
-    let until = clock::now() + WAIT;
-    while file.try_lock().is_err() {
+fn lock(
+    file: &File,
+    take: fn(&File) -> Result<(), TryLockError>,
+    wait: Duration,
+) -> io::Result<()> {
+    let until = clock::now() + wait;
+    while take(file).is_err() {
         if clock::now() >= until {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -119,12 +143,13 @@ mod tests {
         let counters = Counters { bytes_out: 7, ..Counters::default() };
         let device = DeviceReport { kind: DeviceType::Iwarp, name: "x".into(), counters };
         assert_eq!(PastSums::read(&dir), PastSums::default());
-        PastSums::add(&dir, std::slice::from_ref(&device)).unwrap();
-        PastSums::add(&dir, std::slice::from_ref(&device)).unwrap();
+        PastSums::add(&dir, std::slice::from_ref(&device), || true).unwrap();
+        PastSums::add(&dir, std::slice::from_ref(&device), || true).unwrap();
         assert_eq!(PastSums::read(&dir).of("x").bytes_out, 14);
         std::fs::write(dir.join(NAME), [0xff; 100_000]).unwrap();
         assert_eq!(PastSums::read(&dir), PastSums::default());
-        PastSums::add(&dir, &[device]).unwrap();
+        PastSums::add(&dir, std::slice::from_ref(&device), || true).unwrap();
+        PastSums::add(&dir, &[device], || false).unwrap();
         assert_eq!(PastSums::read(&dir).of("x").bytes_out, 7);
         std::fs::remove_dir_all(&dir).unwrap();
     }
@@ -137,9 +162,9 @@ mod tests {
         let counters = Counters { bytes_out: 7, ..Counters::default() };
         let device = DeviceReport { kind: DeviceType::Iwarp, name: "x".into(), counters };
         let held = open(&dir, true).unwrap();
-        lock(&held).unwrap();
+        lock(&held, File::try_lock, WAIT).unwrap();
         std::thread::scope(|scope| {
-            let adds = scope.spawn(|| PastSums::add(&dir, std::slice::from_ref(&device)));
+            let adds = scope.spawn(|| PastSums::add(&dir, std::slice::from_ref(&device), || true));
             std::thread::sleep(WAIT / 5);
             drop(held);
             adds.join().unwrap().unwrap();

@@ -26,7 +26,7 @@ mod report;
 mod text;
 
 pub use ended::PastSums;
-pub use reader::{ReadLimits, ReaderAnswer, SeenProcess, read_all, read_those};
+pub use reader::{ReadLimits, ReaderAnswer, SeenProcess, read_all, read_those, read_with_ended};
 pub use report::{
     ConnLimit, ConnReport, Counters, DeviceReport, DeviceType, Gauges, ProcessReport, REPORTED_MAX,
 };

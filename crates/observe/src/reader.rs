@@ -12,9 +12,13 @@ use weft_os::clock;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+use crate::ended::PastSums;
 use crate::place;
 use crate::report::ProcessReport;
 use crate::text::TEXT_MAX;
+
+/// Times that all processes are asked anew because one has ended meanwhile.
+const LOOKS_MAX: u32 = 8;
 
 /// How long a reader waits.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +54,22 @@ pub fn read_all(dir: &Path, limits: ReadLimits) -> Vec<SeenProcess> {
     read_those(dir, limits, |_| true)
 }
 
-/// The same of those that are `wanted`, by their ids.
+/// What every process says that has a socket in `dir`, and what those did that have ended. One that
+/// ends meanwhile is in one of the two.
+pub fn read_with_ended(dir: &Path, limits: ReadLimits) -> (Vec<SeenProcess>, PastSums) {
+    let mut ended = PastSums::read_settled(dir);
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let seen = read_all(dir, limits);
+        let before = std::mem::replace(&mut ended, PastSums::read_settled(dir));
+        if looks == LOOKS_MAX || before == ended {
+            return (seen, ended);
+        }
+    }
+}
+
+/// As [`read_all`], of those that are `wanted`, by their ids.
 pub fn read_those(
     dir: &Path,
     limits: ReadLimits,
@@ -116,11 +135,17 @@ fn open(path: &PathBuf) -> io::Result<UnixStream> {
 mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixListener;
+    use std::sync::mpsc::{self, TryRecvError};
 
     use super::*;
+    use crate::report::{Counters, DeviceReport, DeviceType};
 
     const SOON: ReadLimits =
         ReadLimits { each: Duration::from_millis(50), all: Duration::from_secs(5) };
+
+    /// Long enough for whatever has yet to get a processor.
+    const LATE: ReadLimits =
+        ReadLimits { each: Duration::from_secs(20), all: Duration::from_secs(60) };
 
     fn directory(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("weft-read-{name}-{}", std::process::id()));
@@ -162,6 +187,65 @@ mod tests {
         for peer in peers {
             peer.join().unwrap();
         }
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A process that answers, and ends when it is told to.
+    fn process(dir: &Path, pid: u32, ends: mpsc::Receiver<()>) {
+        let device = DeviceReport {
+            kind: DeviceType::Iwarp,
+            name: "x".into(),
+            counters: Counters { bytes_out: 7, ..Counters::default() },
+        };
+        let devices = vec![device];
+        let report = ProcessReport { pid, devices: devices.clone(), ..ProcessReport::default() };
+        let (path, text) = (place::socket_path(dir, pid, 0), report.to_text());
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let answer = || {
+            if let Ok((mut peer, _)) = listener.accept() {
+                // The reader may have had enough.
+                let _ = peer.write_all(text.as_bytes());
+            }
+            std::thread::yield_now();
+        };
+        while ends.try_recv() == Err(TryRecvError::Empty) {
+            answer();
+        }
+        PastSums::add(dir, &devices, || fs::remove_file(&path).is_ok()).unwrap();
+        answer();
+    }
+
+    #[test]
+    fn a_process_that_ends_while_all_are_asked_is_counted_once() {
+        const PROCESSES: u32 = 16;
+        let dir = directory("ending");
+        let total = || {
+            let (seen, ended) = read_with_ended(&dir, LATE);
+            let live = seen.iter().map(|seen| match &seen.answer {
+                ReaderAnswer::Report(report) => report.devices[0].counters.bytes_out,
+                ReaderAnswer::Silent | ReaderAnswer::Nonsense => 0,
+            });
+            live.sum::<u64>() + ended.of("x").bytes_out
+        };
+        std::thread::scope(|scope| {
+            let tells: Vec<_> = (1..=PROCESSES)
+                .map(|pid| {
+                    let (tell, ends) = mpsc::channel();
+                    let dir = &dir;
+                    scope.spawn(move || process(dir, pid, ends));
+                    tell
+                })
+                .collect();
+            while place::sockets(&dir).len() < PROCESSES as usize {
+                std::thread::yield_now();
+            }
+            for tell in tells {
+                tell.send(()).unwrap();
+                assert_eq!(total(), 7 * u64::from(PROCESSES));
+            }
+        });
+        assert_eq!(total(), 7 * u64::from(PROCESSES));
         fs::remove_dir_all(&dir).unwrap();
     }
 }

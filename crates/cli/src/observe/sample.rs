@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weft_observe::{
     ConnLimit, ConnReport, Counters, PastSums, ProcessReport, ReadLimits, ReaderAnswer,
-    SeenProcess, read_all,
+    SeenProcess, read_with_ended,
 };
 use weft_os::clock;
 
@@ -29,9 +29,9 @@ pub struct Sample {
 impl Sample {
     /// Asks everybody in `dir`.
     pub fn take(dir: &Path) -> Self {
-        let mut seen = read_all(dir, LIMITS);
+        let (mut seen, ended) = read_with_ended(dir, LIMITS);
         seen.sort_by_key(|seen| seen.pid);
-        Self { at: clock::now(), seen, ended: PastSums::read(dir) }
+        Self { at: clock::now(), seen, ended }
     }
 
     /// Those that have answered.

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weft_host::DeviceId;
-use weft_observe::{Counters, PastSums, ReadLimits, ReaderAnswer, place, read_all};
+use weft_observe::{Counters, ReadLimits, ReaderAnswer, place, read_with_ended};
 use weft_os::clock;
 
 use super::tree::{Node, Tree, ViewEntry, ViewPath};
@@ -102,13 +102,13 @@ fn sums() -> Sums {
 
 fn read() -> Sums {
     let dir = place::directory(|name| std::env::var_os(name));
-    let ended = PastSums::read(&dir);
+    let (all, ended) = read_with_ended(&dir, LIMITS);
     let devices = visible().iter().map(|id| (id.slot(), name(*id)));
     let mut sums = [Counters::default(); DeviceId::SLOTS];
     for (slot, name) in devices.clone() {
         sums[slot] = ended.of(name);
     }
-    for seen in read_all(&dir, LIMITS) {
+    for seen in all {
         if let ReaderAnswer::Report(report) = seen.answer {
             for (slot, name) in devices.clone() {
                 let device = report.devices.iter().find(|device| device.name == name);
