@@ -76,10 +76,15 @@ impl Region {
     /// [`Error::Range`] beyond the end.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         self.check("reading a region", offset, out.len())?;
-        self.each_word(offset, out.len(), |word, within, at| {
-            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-            out[at..at + within.len()].copy_from_slice(&bytes[within]);
-        });
+        let (words, start) = self.words_from(offset);
+        let (first, rest) = out.split_at_mut((WORD - start).min(out.len()));
+        let (whole, last) = rest.as_chunks_mut::<WORD>();
+        let mut words = words.iter();
+        words.by_ref().take(1).for_each(|word| get(word, start, first));
+        for (bytes, word) in whole.iter_mut().zip(words.by_ref()) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        words.take(1).for_each(|word| get(word, 0, last));
         Ok(())
     }
 
@@ -101,9 +106,15 @@ impl Region {
     /// [`Error::Range`] beyond the end.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         self.check("writing a region", offset, bytes.len())?;
-        self.each_word(offset, bytes.len(), |word, within, at| {
-            put(word, within.clone(), &bytes[at..at + within.len()]);
-        });
+        let (words, start) = self.words_from(offset);
+        let (first, rest) = bytes.split_at((WORD - start).min(bytes.len()));
+        let (whole, last) = rest.as_chunks::<WORD>();
+        let mut words = words.iter();
+        words.by_ref().take(1).for_each(|word| put(word, start, first));
+        for (bytes, word) in whole.iter().zip(words.by_ref()) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        words.take(1).for_each(|word| put(word, 0, last));
         Ok(())
     }
 
@@ -157,24 +168,9 @@ impl Region {
         self.inner.domain.is(domain)
     }
 
-    /// Calls `act` for each word of a range that was checked, with the bytes of the word that are
-    /// in the range, and where in the range they are.
-    fn each_word(
-        &self,
-        offset: usize,
-        len: usize,
-        mut act: impl FnMut(&AtomicU64, Range<usize>, usize),
-    ) {
-        let end = offset + len;
-        let mut next = offset;
-        while next < end {
-            let start = next % WORD;
-            let count = (WORD - start).min(end - next);
-            if let Some(word) = self.inner.words.get(next / WORD) {
-                act(word, start..start + count, next - offset);
-            }
-            next += count;
-        }
+    /// The words from the one of `offset` on, and where in it that is.
+    fn words_from(&self, offset: usize) -> (&[AtomicU64], usize) {
+        (self.inner.words.get(offset / WORD..).unwrap_or_default(), offset % WORD)
     }
 
     fn word(&self, during: &'static str, offset: usize) -> Result<&AtomicU64> {
@@ -199,16 +195,22 @@ impl Region {
     }
 }
 
-/// Sets the bytes `within` a word, and leaves the others to whoever writes them meanwhile.
-fn put(word: &AtomicU64, within: Range<usize>, bytes: &[u8]) {
+/// Copies bytes of a word, from `start` on, to `out`.
+fn get(word: &AtomicU64, start: usize, out: &mut [u8]) {
+    let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+    out.copy_from_slice(&bytes[start..start + out.len()]);
+}
+
+/// Sets bytes of a word, from `start` on, and leaves the others to whoever writes them meanwhile.
+fn put(word: &AtomicU64, start: usize, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
     let set = |old: u64| {
         let mut all = old.to_ne_bytes();
-        all[within.clone()].copy_from_slice(bytes);
+        all[start..start + bytes.len()].copy_from_slice(bytes);
         u64::from_ne_bytes(all)
     };
-    if within.len() == WORD {
-        return word.store(set(0), Ordering::Relaxed);
-    }
     let mut old = word.load(Ordering::Relaxed);
     while let Err(now) =
         word.compare_exchange_weak(old, set(old), Ordering::Relaxed, Ordering::Relaxed)

@@ -99,6 +99,21 @@ fn ranges_end_where_the_region_does() {
 }
 
 #[test]
+fn bytes_are_copied_from_and_to_any_place() {
+    let side = Side::new(DeviceKind::Iwarp);
+    for (offset, len) in (0..10).flat_map(|offset| (0..28).map(move |len| (offset, len))) {
+        let mut bytes: Vec<u8> = (100..138).collect();
+        let region = side.memory(&bytes);
+        let new: Vec<u8> = (0..len as u8).collect();
+        region.write_at(offset, &new).unwrap();
+        bytes[offset..offset + len].copy_from_slice(&new);
+        assert_eq!(region.read(0..38).unwrap(), bytes, "{len} bytes to {offset}");
+        let read = region.read(offset..offset + len).unwrap();
+        assert_eq!(read, new, "{len} bytes from {offset}");
+    }
+}
+
+#[test]
 fn keys_travel_as_bytes() {
     let key = RemoteKey { addr: 1, len: u64::MAX - 1, rkey: 3 };
     let mut bytes = key.to_bytes().to_vec();
