@@ -15,7 +15,10 @@ use rustix::fs::{FileType, Mode};
 use weft_session::{ChannelSender, MessageChannel};
 
 use crate::destination::{DestinationTree, EntryPlace, expand_home};
-use crate::messages::{FilePiece, PIECE_MAX, ToReceiver, ToSender, parse_message, send_message};
+use crate::messages::{
+    FilePiece, PIECE_MAX, ToReceiver, ToSender, parse_message, parse_replies, send_message,
+    send_replies,
+};
 use crate::meter::{Meter, add};
 use crate::received_file::PART;
 use crate::rel_path::{RelPath, escape};
@@ -76,15 +79,18 @@ fn send_pieces(
 /// Why the receiver could not go on; `None` if it has all.
 fn said_by_receiver(channel: &MessageChannel) -> Option<anyhow::Error> {
     let mut incoming = channel.receiver();
-    let mut next = || -> Result<ToSender> {
+    let mut next = || -> Result<Vec<ToSender>> {
         let message = incoming.recv()?.context("the far end stopped before the copy was over")?;
-        Ok(parse_message(&message.into_bytes()?)?.0)
+        parse_replies(&message.into_bytes()?)
     };
-    match next() {
-        Ok(ToSender::Finished) => None,
-        Ok(ToSender::Fatal(why)) => Some(anyhow::anyhow!("{}", escape(why.as_bytes()))),
-        Ok(_) => Some(anyhow::anyhow!("the far end answered something else")),
-        Err(error) => Some(error),
+    let said = match next() {
+        Ok(said) => said,
+        Err(error) => return Some(error),
+    };
+    match &said[..] {
+        [ToSender::Finished] => None,
+        [ToSender::Fatal(why)] => Some(anyhow::anyhow!("{}", escape(why.as_bytes()))),
+        _ => Some(anyhow::anyhow!("the far end answered something else")),
     }
 }
 
@@ -98,11 +104,11 @@ pub fn receive(channel: &MessageChannel, output: &mut impl Write, meter: &Meter)
     match &outcome {
         Ok(()) => {
             add(&meter.files_done, 1);
-            send_message(&channel.sender(), &ToSender::Finished, &[])?;
+            send_replies(&channel.sender(), &[ToSender::Finished])?;
         }
         Err(error) => {
             let fatal = ToSender::Fatal(format!("{error:#}"));
-            let _ = send_message(&channel.sender(), &fatal, &[]);
+            let _ = send_replies(&channel.sender(), &[fatal]);
         }
     }
     outcome
@@ -111,8 +117,9 @@ pub fn receive(channel: &MessageChannel, output: &mut impl Write, meter: &Meter)
 fn receive_pieces(channel: &MessageChannel, output: &mut impl Write, meter: &Meter) -> Result<()> {
     let mut incoming = channel.receiver();
     let mut at = 0;
+    let mut bytes = Vec::new();
     while let Some(message) = incoming.recv()? {
-        let bytes = message.into_bytes()?;
+        message.read_into(&mut bytes)?;
         let (head, payload) = parse_message::<ToReceiver>(&bytes)?;
         let pieces = match head {
             ToReceiver::Pieces(pieces) => pieces,
@@ -140,7 +147,7 @@ fn receive_pieces(channel: &MessageChannel, output: &mut impl Write, meter: &Met
 /// As [`receive`]; or it cannot be made, or a directory has its name.
 pub fn receive_file(channel: &MessageChannel, destination: &[u8], meter: &Meter) -> Result<()> {
     let mut file = NewFile::open(destination).inspect_err(|error| {
-        let _ = send_message(&channel.sender(), &ToSender::Fatal(format!("{error:#}")), &[]);
+        let _ = send_replies(&channel.sender(), &[ToSender::Fatal(format!("{error:#}"))]);
     })?;
     receive(channel, &mut file, meter).inspect_err(|_| file.discard())
 }

@@ -6,7 +6,7 @@
 //! wants ([`receive`]); the sender reads, hashes and sends these ([`send`]), small files together;
 //! the receiver checks the hash of each piece, writes it where it belongs and renames the file once
 //! it is whole. Nobody waits for an answer before going on: what is listed, wanted, sent and
-//! finished overlaps.
+//! finished overlaps, and the first bytes are sent before they are wanted.
 //!
 //! The core has no I/O: [`messages`], [`byte_ranges`], [`record`], [`partial`] (what is durable
 //! and in which order it becomes so), [`plan`] (what goes when), [`rel_path`], [`target`]. The rest
@@ -33,6 +33,7 @@ pub mod record;
 pub mod rel_path;
 pub mod relay;
 pub mod send;
+mod sent_file;
 pub mod source;
 pub mod target;
 pub mod throttle;

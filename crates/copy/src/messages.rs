@@ -1,7 +1,9 @@
 //! What the two ends of a copy say to each other.
 //!
 //! A message is a head and, behind it, the bytes of the pieces that the head names, one behind the
-//! other ([`weft_session::send_message`]).
+//! other ([`weft_session::send_message`]). What the receiver says is short, so that a head of its
+//! has several of it ([`send_replies`]): with one in each message 20,000 small files would wait for
+//! room to say so, since the channel grants messages.
 //!
 //! Invariant: nothing is taken from a message that does not parse as a whole. What parses may still
 //! be nonsense; who uses it checks.
@@ -10,7 +12,9 @@
 //! [`Listed`](ToReceiver::Listed); [`Finished`](ToSender::Finished), once all files are closed, is
 //! the last word.
 
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use weft_session::ChannelSender;
 pub use weft_session::{parse_message, send_message};
 
 /// Bytes of a file that go in one piece, at most.
@@ -21,6 +25,10 @@ pub const PIECES_MAX: usize = 96;
 pub const OPEN_FILES_MAX: usize = 8192;
 /// The same for files of more than one piece, each of which takes a descriptor.
 pub const OPEN_LARGE_MAX: usize = 384;
+/// Bytes of the receiver's words that go in one message, at most; one that is longer goes alone.
+const REPLIES_BYTES_MAX: usize = 32 * 1024;
+/// Bytes that one range or one word without a text takes, at most.
+const WORD_BYTES_MAX: usize = 24;
 
 /// A time of a source file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,6 +214,50 @@ pub enum ToSender {
     Finished,
 }
 
+impl ToSender {
+    /// Bytes that it takes in a message, at most.
+    fn bytes_max(&self) -> usize {
+        let more = match self {
+            Self::Wants { ranges, .. } => ranges.len() * WORD_BYTES_MAX,
+            Self::Closed { outcome: FileOutcome::Failed(why), .. }
+            | Self::Problem(why)
+            | Self::Fatal(why) => why.len(),
+            Self::Closed { .. } | Self::Finished => 0,
+        };
+        WORD_BYTES_MAX + more
+    }
+}
+
+/// Sends `replies` in as few messages as hold them.
+///
+/// # Errors
+/// The channel has failed.
+pub fn send_replies(to: &ChannelSender, replies: &[ToSender]) -> Result<()> {
+    let mut rest = replies;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |reply: &&ToSender| {
+            let is_first = bytes == 0;
+            bytes += reply.bytes_max();
+            is_first || bytes <= REPLIES_BYTES_MAX
+        };
+        let (now, later) = rest.split_at(rest.iter().take_while(fits).count());
+        send_message(to, &now, &[])?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// What the receiver said in a message: something, and no bytes behind it.
+///
+/// # Errors
+/// It is no such message.
+pub fn parse_replies(bytes: &[u8]) -> Result<Vec<ToSender>> {
+    let (replies, payload) = parse_message::<Vec<ToSender>>(bytes)?;
+    ensure!(payload.is_empty() && !replies.is_empty(), "a message of the receiver that is none");
+    Ok(replies)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -234,11 +286,46 @@ mod tests {
         assert_eq!((read, payload.len() as u64), (head, PIECE_MAX));
     }
 
+    #[test]
+    fn replies_share_messages_that_are_not_too_long() {
+        let (near_in, far_out) = std::io::pipe().unwrap();
+        let (far_in, near_out) = std::io::pipe().unwrap();
+        let near = weft_session::MessageChannel::through(near_in, near_out);
+        let far = weft_session::MessageChannel::through(far_in, far_out);
+        let closed = |file| ToSender::Closed { file, outcome: FileOutcome::Complete };
+        let long = ToSender::Problem("x".repeat(2 * REPLIES_BYTES_MAX));
+        let mut replies: Vec<_> = (0..1000).map(closed).collect();
+        replies.extend([long, ToSender::Finished]);
+        let expected = replies.clone();
+        let sending = std::thread::spawn(move || send_replies(&near.sender(), &replies).unwrap());
+        let (mut said, mut messages) = (Vec::new(), 0);
+        while said.len() < expected.len() {
+            let message = far.receiver().recv().unwrap().unwrap().into_bytes().unwrap();
+            said.extend(parse_replies(&message).unwrap());
+            messages += 1;
+        }
+        sending.join().unwrap();
+        assert_eq!((said, messages), (expected, 3));
+    }
+
+    #[test]
+    fn a_word_takes_no_more_than_is_reckoned() {
+        let far = u64::MAX;
+        for word in [
+            ToSender::Wants { file: far, ranges: vec![(far, far); 200] },
+            ToSender::Closed { file: far, outcome: FileOutcome::Failed("x".repeat(300)) },
+            ToSender::Fatal("y".repeat(70_000)),
+            ToSender::Finished,
+        ] {
+            assert!(postcard::to_allocvec(&word).unwrap().len() <= word.bytes_max(), "{word:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse_message::<ToReceiver>(&bytes);
-            let _ = parse_message::<ToSender>(&bytes);
+            let _ = parse_replies(&bytes);
             let _ = parse_message::<CopyRequest>(&framed(&bytes, &[]));
         }
     }

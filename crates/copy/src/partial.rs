@@ -95,6 +95,11 @@ impl PartialFile {
         Ok(())
     }
 
+    /// Whether a piece in the file was verified and written before.
+    pub fn has(&self, offset: u64, len: u64) -> bool {
+        self.written.contains(offset..offset + len)
+    }
+
     /// The sender has sent all of it, and the source has not changed meanwhile.
     pub fn sent(&mut self) {
         self.is_sent = true;

@@ -32,7 +32,7 @@ use self::open_files::{OpenFiles, WantedFile};
 use crate::destination::{DestinationTree, modified};
 use crate::messages::{
     CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, PIECE_MAX, ToReceiver, ToSender,
-    parse_message, send_message,
+    parse_message, send_replies,
 };
 use crate::meter::{Meter, add};
 use crate::received_file::{LargeFile, write_small};
@@ -71,8 +71,11 @@ struct FileReceiver<'a> {
     meter: &'a Meter,
     tree: DestinationTree,
     files: Mutex<OpenFiles>,
+    /// What is to be said, together once the work at hand is done.
     replies: WorkQueue<ToSender>,
     work: WorkQueue<ReceiveWork>,
+    /// Buffers of messages that were taken, to be used again.
+    spare: Mutex<Vec<Vec<u8>>>,
     disk: WorkQueue<DiskWork>,
     /// Why the copy cannot go on.
     fatal: Mutex<Option<String>>,
@@ -104,7 +107,7 @@ pub fn receive(
     let tree = DestinationTree::open(destination, sources, has_directory, options.dry_run);
     let tree = tree.inspect_err(|error| {
         // If the channel has failed too, that is told by what the caller says.
-        let _ = send_message(&to, &ToSender::Fatal(format!("{error:#}")), &[]);
+        let _ = send_replies(&to, &[ToSender::Fatal(format!("{error:#}"))]);
     })?;
     let receiver = FileReceiver {
         options,
@@ -113,6 +116,7 @@ pub fn receive(
         files: Mutex::default(),
         replies: WorkQueue::new(usize::MAX),
         work: WorkQueue::new(QUEUE_MAX),
+        spare: Mutex::default(),
         disk: WorkQueue::new(usize::MAX),
         fatal: Mutex::default(),
         late: Mutex::default(),
@@ -124,7 +128,7 @@ pub fn receive(
     let outcome = receiver.why(outcome);
     if let Err(error) = &outcome {
         receiver.keep();
-        let _ = send_message(&receiver.to, &ToSender::Fatal(format!("{error:#}")), &[]);
+        let _ = send_replies(&receiver.to, &[ToSender::Fatal(format!("{error:#}"))]);
     }
     outcome
 }
@@ -159,11 +163,9 @@ impl FileReceiver<'_> {
 
     fn reply(&self) {
         while let Some(replies) = self.replies.take_all() {
-            for reply in replies {
-                if send_message(&self.to, &reply, &[]).is_err() {
-                    // The thread that receives meets the same failure.
-                    return;
-                }
+            if send_replies(&self.to, &replies).is_err() {
+                // The thread that receives meets the same failure.
+                return;
             }
         }
     }
@@ -173,7 +175,8 @@ impl FileReceiver<'_> {
         let mut late = Some(LateEntries::default());
         while let Some(message) = self.unless_finished(incoming.recv())? {
             ensure!(self.fatal.lock().is_none(), "the copy has ended");
-            let bytes = message.into_bytes()?;
+            let mut bytes = self.spare.lock().pop().unwrap_or_default();
+            message.read_into(&mut bytes)?;
             let (head, payload) = parse_message::<ToReceiver>(&bytes)?;
             match head {
                 ToReceiver::Begin { .. } => bail!("the far end began twice"),
@@ -196,6 +199,7 @@ impl FileReceiver<'_> {
                     self.finish_if_all_closed();
                 }
             }
+            self.replies.wake();
         }
         let is_finished = self.is_finished.load(Ordering::Acquire);
         ensure!(is_finished, "the far end stopped before the copy was over");
@@ -253,7 +257,7 @@ impl FileReceiver<'_> {
         self.meter.problem(&why);
         // At the end, when the thread that replies has ended, it is said from here.
         let said = ToSender::Problem(why);
-        if self.replies.put(said.clone()) { Ok(()) } else { send_message(&self.to, &said, &[]) }
+        if self.replies.add(said.clone()) { Ok(()) } else { send_replies(&self.to, &[said]) }
     }
 
     fn make_symlink(&self, path: &RelPath, entry: &ListedEntry, target: &[u8]) -> io::Result<()> {
@@ -354,7 +358,7 @@ impl FileReceiver<'_> {
         }
         let file = Arc::new(WantedFile { number, entry, size, path, place, large });
         self.files.lock().insert(file);
-        self.replies.put(ToSender::Wants { file: number, ranges });
+        self.replies.add(ToSender::Wants { file: number, ranges });
         Ok(())
     }
 
@@ -365,7 +369,7 @@ impl FileReceiver<'_> {
             return Ok(());
         }
         // Under the lock, since the last word comes after all of these.
-        self.replies.put(ToSender::Closed { file: number, outcome: outcome.clone() });
+        self.replies.add(ToSender::Closed { file: number, outcome: outcome.clone() });
         drop(files);
         match &outcome {
             FileOutcome::Complete => {
@@ -394,8 +398,8 @@ impl FileReceiver<'_> {
     }
 
     fn source_failed(&self, number: u64, why: &str) -> Result<()> {
-        let file = self.files.lock().remove(number);
-        let file = file.context("the far end failed at a file that is not open")?;
+        // One that has failed here too may be closed by now.
+        let Some(file) = self.files.lock().remove(number) else { return Ok(()) };
         let why = escape(why.as_bytes());
         self.close(number, 0, &file.path, FileOutcome::Failed(why))
     }
@@ -405,7 +409,7 @@ impl FileReceiver<'_> {
         let why = format!("{error:#}");
         self.fatal.lock().get_or_insert_with(|| why.clone());
         // Before the channel ends, the far end hears why.
-        let _ = send_message(&self.to, &ToSender::Fatal(why.clone()), &[]);
+        let _ = send_replies(&self.to, &[ToSender::Fatal(why)]);
         self.work.close();
     }
 
@@ -413,7 +417,9 @@ impl FileReceiver<'_> {
         while let Some(work) = self.work.take() {
             let outcome = match work {
                 ReceiveWork::Pieces { bytes, pieces, payload } => {
-                    self.take_pieces(&pieces, &bytes[payload..])
+                    let outcome = self.take_pieces(&pieces, &bytes[payload..]);
+                    self.spare.lock().push(bytes);
+                    outcome
                 }
                 ReceiveWork::Compare { number, entry, path, digest } => {
                     self.compare(number, entry, path, digest)
@@ -422,6 +428,7 @@ impl FileReceiver<'_> {
             if let Err(error) = outcome {
                 self.give_up(&error);
             }
+            self.replies.wake();
         }
     }
 
@@ -512,7 +519,9 @@ impl FileReceiver<'_> {
             return Ok(true);
         };
         let step = large.take(piece, bytes)?;
-        add_bytes();
+        if step.is_new {
+            add_bytes();
+        }
         if step.is_whole && large.is_for_flusher() {
             self.disk.put(DiskWork::Finish(Arc::clone(file)));
         } else if step.is_whole {
@@ -541,6 +550,7 @@ impl FileReceiver<'_> {
             if let Err(error) = outcome {
                 self.give_up(&error);
             }
+            self.replies.wake();
         }
     }
 

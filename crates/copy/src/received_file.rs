@@ -57,6 +57,8 @@ struct LargeState {
 
 /// What a piece has led to.
 pub(crate) struct PieceStep {
+    /// It was not there before: what is sent unasked may be.
+    pub is_new: bool,
     pub is_whole: bool,
     pub wants_checkpoint: bool,
 }
@@ -103,11 +105,15 @@ impl LargeFile {
 
     /// Writes a piece whose hash is right.
     pub fn take(&self, piece: &FilePiece, bytes: Option<&[u8]>) -> io::Result<PieceStep> {
-        let checked = self.state.lock().partial.check(piece.offset, piece.len);
-        checked.map_err(io::Error::other)?;
+        let is_new = {
+            let partial = &self.state.lock().partial;
+            partial.check(piece.offset, piece.len).map_err(io::Error::other)?;
+            !partial.has(piece.offset, piece.len)
+        };
         match bytes {
+            _ if !is_new => {}
             Some(bytes) => self.file.write_all_at(bytes, piece.offset)?,
-            None if self.is_resumed && piece.len > 0 => {
+            None if self.is_resumed => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 rustix::fs::fallocate(&self.file, flags, piece.offset, piece.len)?;
             }
@@ -115,7 +121,7 @@ impl LargeFile {
         }
         let mut state = self.state.lock();
         state.partial.written(piece.offset, piece.len).map_err(io::Error::other)?;
-        if self.reads_back && piece.hash.is_some() {
+        if self.reads_back && is_new && piece.hash.is_some() {
             state.unread.push(piece.clone());
         }
         if piece.is_last {
@@ -126,7 +132,7 @@ impl LargeFile {
         let is_late = self.checked.lock().elapsed() >= AT_RISK_TIME && at_risk > 0;
         let is_due = !is_whole && (at_risk >= AT_RISK_MAX || is_late);
         let wants_checkpoint = is_due && !self.is_checkpoint_due.swap(true, Ordering::AcqRel);
-        Ok(PieceStep { is_whole, wants_checkpoint })
+        Ok(PieceStep { is_new, is_whole, wants_checkpoint })
     }
 
     /// Makes durable what has arrived, and then the record of it.

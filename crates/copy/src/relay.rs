@@ -4,13 +4,18 @@
 //!
 //! Order: [`relay`] is all.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
 use weft_session::MessageChannel;
+use weft_sync::Mutex;
 
-use crate::messages::{FileOutcome, ListedKind, ToReceiver, ToSender, parse_message};
+use crate::messages::{
+    FileOutcome, FilePiece, ListedKind, OPEN_FILES_MAX, ToReceiver, ToSender, parse_message,
+    parse_replies,
+};
 use crate::meter::{Meter, add};
 use crate::rel_path::escape;
 
@@ -19,9 +24,10 @@ use crate::rel_path::escape;
 /// # Errors
 /// It could not go on.
 pub fn relay(sender: &MessageChannel, receiver: &MessageChannel, meter: &Meter) -> Result<()> {
+    let counts = Mutex::default();
     thread::scope(|scope| {
-        let forward = scope.spawn(|| to_receiver(sender, receiver, meter));
-        let outcome = to_sender(receiver, sender, meter);
+        let forward = scope.spawn(|| to_receiver(sender, receiver, meter, &counts));
+        let outcome = to_sender(receiver, sender, meter, &counts);
         if let Err(error) = &outcome {
             sender.abort(&format!("{error:#}"));
         }
@@ -30,12 +36,56 @@ pub fn relay(sender: &MessageChannel, receiver: &MessageChannel, meter: &Meter) 
     })
 }
 
-fn to_receiver(from: &MessageChannel, to: &MessageChannel, meter: &Meter) -> Result<()> {
+/// Which pieces count as copied: those of files that are wanted, also if they came unasked. Of more
+/// files than may be open at once nothing is counted.
+#[derive(Default)]
+struct PieceCounts {
+    wanted: HashSet<u64>,
+    /// Bytes that came before their file was wanted: of the file, and on the way.
+    early: HashMap<u64, (u64, u64)>,
+}
+
+impl PieceCounts {
+    fn passed(&mut self, piece: &FilePiece, meter: &Meter) {
+        let bytes = (piece.len, piece.hash.map_or(0, |_| piece.len));
+        if self.wanted.contains(&piece.file) {
+            return count(bytes, meter);
+        }
+        if self.early.len() < OPEN_FILES_MAX {
+            let early = self.early.entry(piece.file).or_default();
+            *early = (early.0.saturating_add(bytes.0), early.1.saturating_add(bytes.1));
+        }
+    }
+
+    fn want(&mut self, file: u64, meter: &Meter) {
+        if self.wanted.len() < OPEN_FILES_MAX {
+            self.wanted.insert(file);
+        }
+        count(self.early.remove(&file).unwrap_or_default(), meter);
+    }
+
+    fn close(&mut self, file: u64) {
+        self.wanted.remove(&file);
+        self.early.remove(&file);
+    }
+}
+
+fn count((done, moved): (u64, u64), meter: &Meter) {
+    add(&meter.bytes_done, done);
+    add(&meter.bytes_moved, moved);
+}
+
+fn to_receiver(
+    from: &MessageChannel,
+    to: &MessageChannel,
+    meter: &Meter,
+    counts: &Mutex<PieceCounts>,
+) -> Result<()> {
     let (mut incoming, outgoing) = (from.receiver(), to.sender());
     let passed = || -> Result<()> {
         while let Some(message) = incoming.recv()? {
             let bytes = message.into_bytes()?;
-            let (head, payload) = parse_message::<ToReceiver>(&bytes)?;
+            let (head, _) = parse_message::<ToReceiver>(&bytes)?;
             match head {
                 ToReceiver::Entries(entries) => {
                     for entry in entries {
@@ -46,8 +96,8 @@ fn to_receiver(from: &MessageChannel, to: &MessageChannel, meter: &Meter) -> Res
                     }
                 }
                 ToReceiver::Pieces(pieces) => {
-                    add(&meter.bytes_done, pieces.iter().map(|piece| piece.len).sum());
-                    add(&meter.bytes_moved, payload.len() as u64);
+                    let mut counts = counts.lock();
+                    pieces.iter().for_each(|piece| counts.passed(piece, meter));
                 }
                 ToReceiver::Problem(why) => meter.problem(&escape(why.as_bytes())),
                 ToReceiver::Listed { .. } => meter.is_listed.store(true, Ordering::Relaxed),
@@ -61,21 +111,34 @@ fn to_receiver(from: &MessageChannel, to: &MessageChannel, meter: &Meter) -> Res
     passed().inspect_err(|error| to.abort(&format!("the source's host: {error:#}")))
 }
 
-fn to_sender(from: &MessageChannel, to: &MessageChannel, meter: &Meter) -> Result<()> {
+fn to_sender(
+    from: &MessageChannel,
+    to: &MessageChannel,
+    meter: &Meter,
+    counts: &Mutex<PieceCounts>,
+) -> Result<()> {
     let (mut incoming, outgoing) = (from.receiver(), to.sender());
     while let Some(message) = incoming.recv().context("the destination's host")? {
         let bytes = message.into_bytes()?;
-        let (head, _) = parse_message::<ToSender>(&bytes)?;
+        let replies = parse_replies(&bytes)?;
         outgoing.send(&[&bytes]).context("the source's host")?;
-        match head {
-            ToSender::Closed { outcome: FileOutcome::Complete, .. } => add(&meter.files_done, 1),
-            ToSender::Closed { outcome: FileOutcome::Skipped, .. } => add(&meter.files_skipped, 1),
-            ToSender::Closed { outcome: FileOutcome::Failed(why), .. } | ToSender::Problem(why) => {
-                meter.problem(&escape(why.as_bytes()));
+        for reply in replies {
+            if let ToSender::Closed { file, .. } = reply {
+                counts.lock().close(file);
             }
-            ToSender::Wants { .. } => {}
-            ToSender::Fatal(why) => bail!("{}", escape(why.as_bytes())),
-            ToSender::Finished => return Ok(()),
+            match reply {
+                ToSender::Closed { outcome: FileOutcome::Complete, .. } => {
+                    add(&meter.files_done, 1);
+                }
+                ToSender::Closed { outcome: FileOutcome::Skipped, .. } => {
+                    add(&meter.files_skipped, 1);
+                }
+                ToSender::Closed { outcome: FileOutcome::Failed(why), .. }
+                | ToSender::Problem(why) => meter.problem(&escape(why.as_bytes())),
+                ToSender::Wants { file, .. } => counts.lock().want(file, meter),
+                ToSender::Fatal(why) => bail!("{}", escape(why.as_bytes())),
+                ToSender::Finished => return Ok(()),
+            }
         }
     }
     bail!("the destination's host stopped before the copy was over")

@@ -1,6 +1,8 @@
 //! The sender: lists, and sends what the receiver wants.
 //!
-//! One thread lists, some read, hash and send, and the caller's takes what the receiver says.
+//! One thread lists, some read, hash and send, and the caller's takes what the receiver says. The
+//! first bytes follow the list at once, a mebibyte at most, before the receiver has said what it
+//! wants: most copies find nothing there, and then their data is one round trip earlier.
 //!
 //! Invariant: only files that were listed are read, only within their sizes, and each at most once:
 //! a receiver that asks for anything else ends the copy. Memory is bounded by the files that are
@@ -9,10 +11,8 @@
 //! Order: [`send`] is all.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread;
 
@@ -22,12 +22,13 @@ use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::{Condvar, Mutex};
 
 use crate::messages::{
-    CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, OPEN_FILES_MAX, OPEN_LARGE_MAX,
-    PIECE_MAX, ToReceiver, ToSender, parse_message, send_message,
+    CopyOptions, FileOutcome, ListedEntry, ListedKind, OPEN_FILES_MAX, OPEN_LARGE_MAX, PIECE_MAX,
+    ToReceiver, ToSender, parse_replies, send_message,
 };
 use crate::meter::{Meter, add};
 use crate::plan::{PlannedPiece, SendPlan};
 use crate::rel_path::escape;
+use crate::sent_file::{BytesCount, SentFile, Wanted};
 use crate::source::{self, Listing, SourceFile};
 use crate::throttle::Throttle;
 
@@ -38,26 +39,9 @@ const ENTRIES_BYTES_MAX: usize = 64 * 1024;
 /// Threads that read, at most.
 const READERS_MAX: usize = 4;
 
-/// A listed file.
-struct SentFile {
-    source: SourceFile,
-    progress: Mutex<SentProgress>,
-}
-
-#[derive(Default)]
-struct SentProgress {
-    file: Option<Arc<File>>,
-    is_wanted: bool,
-    /// Bytes that are wanted and were not read yet.
-    left: u64,
-    has_failed: bool,
-}
-
-impl SentFile {
-    fn is_large(&self) -> bool {
-        self.source.size > PIECE_MAX
-    }
-}
+/// Bytes that are sent before the receiver has said what it wants, at most. A first flight takes
+/// less at 1 Gbit/s, and it is little to send in vain if the receiver has them already.
+const UNASKED_MAX: u64 = 1024 * 1024;
 
 #[derive(Default)]
 struct SendState {
@@ -65,6 +49,8 @@ struct SendState {
     large: usize,
     plan: SendPlan,
     is_listed: bool,
+    /// The receiver has said something.
+    is_answered: bool,
     is_over: bool,
 }
 
@@ -122,7 +108,11 @@ impl FileSender<'_> {
     }
 
     fn list(&self, sources: &[Vec<u8>]) -> Result<()> {
-        let mut batch = ListBatch::default();
+        let unasked_left = match self.options.checksum || self.options.dry_run {
+            true => 0,
+            false => UNASKED_MAX,
+        };
+        let mut batch = ListBatch { unasked_left, ..ListBatch::default() };
         let (mut number, mut files, mut bytes) = (0, 0, 0);
         source::list(sources, self.options, &mut |listing| {
             let (entry, file) = match listing {
@@ -137,19 +127,41 @@ impl FileSender<'_> {
                 add(&self.meter.files, 1);
                 add(&self.meter.bytes, file.size);
                 self.make_room(&mut batch, file.size > PIECE_MAX)?;
-                let sent = Arc::new(SentFile { source: file, progress: Mutex::default() });
+                let sent = Arc::new(SentFile::new(number, file));
                 let mut state = self.state.lock();
                 state.large += usize::from(sent.is_large());
-                state.files.insert(number, sent);
+                state.files.insert(number, Arc::clone(&sent));
+                drop(state);
+                batch.files.push(sent);
             }
             number += 1;
             batch.add(entry);
-            if batch.is_full() { batch.send(&self.to) } else { Ok(()) }
+            if batch.is_full() { self.send_batch(&mut batch) } else { Ok(()) }
         })?;
-        batch.send(&self.to)?;
+        self.send_batch(&mut batch)?;
         self.meter.is_listed.store(true, std::sync::atomic::Ordering::Relaxed);
         self.state.lock().is_listed = true;
         send_message(&self.to, &ToReceiver::Listed { files, bytes }, &[])
+    }
+
+    /// Sends a part of the list, and plans what may follow it unasked.
+    fn send_batch(&self, batch: &mut ListBatch) -> Result<()> {
+        batch.send(&self.to)?;
+        let files = std::mem::take(&mut batch.files);
+        if batch.unasked_left == 0 || self.state.lock().is_answered {
+            batch.unasked_left = 0;
+            return Ok(());
+        }
+        for file in files {
+            let len = file.offer(batch.unasked_left);
+            batch.unasked_left -= len;
+            let mut pieces = Vec::new();
+            plan_range(&file.source, file.number, 0, len, &mut pieces);
+            let mut state = self.state.lock();
+            pieces.into_iter().for_each(|piece| state.plan.want(piece));
+        }
+        self.changed.notify_all();
+        Ok(())
     }
 
     /// Waits until so few files are open that another may be listed.
@@ -161,7 +173,7 @@ impl FileSender<'_> {
             return Ok(());
         }
         // The receiver must hear of those that wait here, or none is ever closed.
-        batch.send(&self.to)?;
+        self.send_batch(batch)?;
         let state = self.changed.wait_while(self.state.lock(), |s| is_full(s) && !s.is_over);
         ensure!(!state.is_over, "the copy has ended");
         Ok(())
@@ -171,20 +183,24 @@ impl FileSender<'_> {
     fn listen(&self, channel: &MessageChannel) -> Result<()> {
         let mut receiver = channel.receiver();
         while let Some(message) = receiver.recv()? {
-            let bytes = message.into_bytes()?;
-            let (message, _) = parse_message::<ToSender>(&bytes)?;
-            match message {
-                ToSender::Wants { file, ranges } => self.want(file, &ranges)?,
-                ToSender::Closed { file, outcome } => self.close(file, outcome)?,
-                ToSender::Problem(why) => self.meter.problem(&escape(why.as_bytes())),
-                ToSender::Fatal(why) => bail!("{}", escape(why.as_bytes())),
-                ToSender::Finished => {
-                    let state = self.state.lock();
-                    let is_over = state.is_listed && state.files.is_empty();
-                    ensure!(is_over, "the far end finished before all was sent");
-                    return Ok(());
+            let replies = parse_replies(&message.into_bytes()?)?;
+            self.state.lock().is_answered = true;
+            for reply in replies {
+                match reply {
+                    ToSender::Wants { file, ranges } => self.want(file, &ranges)?,
+                    ToSender::Closed { file, outcome } => self.close(file, outcome)?,
+                    ToSender::Problem(why) => self.meter.problem(&escape(why.as_bytes())),
+                    ToSender::Fatal(why) => bail!("{}", escape(why.as_bytes())),
+                    ToSender::Finished => {
+                        let state = self.state.lock();
+                        let is_over = state.is_listed && state.files.is_empty();
+                        ensure!(is_over, "the far end finished before all was sent");
+                        return Ok(());
+                    }
                 }
             }
+            // Once for all: those who read, and who waits to list more.
+            self.changed.notify_all();
         }
         bail!("the far end stopped before the copy was over")
     }
@@ -192,26 +208,28 @@ impl FileSender<'_> {
     fn want(&self, number: u64, ranges: &[(u64, u64)]) -> Result<()> {
         let file = self.state.lock().files.get(&number).cloned();
         let file = file.context("the far end wants a file that was not listed")?;
-        let wanted = wanted_bytes(ranges, file.source.size)?;
-        {
-            let mut progress = file.progress.lock();
-            ensure!(!progress.is_wanted, "the far end wants a file twice");
-            progress.is_wanted = true;
-            progress.left = wanted;
+        wanted_bytes(ranges, file.source.size)?;
+        let Wanted { ranges, needs_last, sent, failure } =
+            file.want(ranges).context("the far end wants a file twice")?;
+        if let Some(why) = failure {
+            return self.tell_failure(number, why);
         }
-        add(&self.meter.bytes_done, file.source.size - wanted);
+        self.count(sent);
         let mut pieces = Vec::new();
-        for &(start, end) in ranges {
+        for (start, end) in ranges {
             plan_range(&file.source, number, start, end, &mut pieces);
         }
-        if pieces.is_empty() {
+        if needs_last {
             pieces.push(PlannedPiece { file: number, offset: 0, len: 0, is_hole: true });
         }
         let mut state = self.state.lock();
         pieces.into_iter().for_each(|piece| state.plan.want(piece));
-        drop(state);
-        self.changed.notify_all();
         Ok(())
+    }
+
+    fn count(&self, bytes: BytesCount) {
+        add(&self.meter.bytes_done, bytes.done);
+        add(&self.meter.bytes_moved, bytes.moved);
     }
 
     fn close(&self, number: u64, outcome: FileOutcome) -> Result<()> {
@@ -219,15 +237,11 @@ impl FileSender<'_> {
         let file = state.files.remove(&number);
         let file = file.context("the far end closed a file that was not listed")?;
         state.large -= usize::from(file.is_large());
-        let wanted = std::mem::replace(
-            &mut *file.progress.lock(),
-            SentProgress { has_failed: true, ..SentProgress::default() },
-        );
+        let is_failure_told = file.close();
         if matches!(outcome, FileOutcome::Failed(_)) {
             state.plan.forget(number);
         }
         drop(state);
-        self.changed.notify_all();
         match outcome {
             FileOutcome::Complete => {
                 add(&self.meter.files_done, 1);
@@ -238,7 +252,7 @@ impl FileSender<'_> {
                 add(&self.meter.bytes_done, file.source.size);
             }
             // What failed here was told already.
-            FileOutcome::Failed(_) if wanted.has_failed => {}
+            FileOutcome::Failed(_) if is_failure_told => {}
             FileOutcome::Failed(why) => self.meter.problem(&escape(why.as_bytes())),
         }
         Ok(())
@@ -246,7 +260,7 @@ impl FileSender<'_> {
 
     /// One of the threads that read, hash and send.
     fn read_and_send(&self) -> Result<()> {
-        let mut payload = Vec::new();
+        let mut room = vec![0; PIECE_MAX as usize];
         loop {
             let planned = {
                 let mut planned = None;
@@ -258,39 +272,42 @@ impl FileSender<'_> {
                 planned
             };
             let Some(planned) = planned else { return Ok(()) };
-            self.send_pieces(&planned, &mut payload)?;
+            self.send_pieces(&planned, &mut room)?;
         }
     }
 
-    fn send_pieces(&self, planned: &[PlannedPiece], payload: &mut Vec<u8>) -> Result<()> {
-        payload.clear();
+    fn send_pieces(&self, planned: &[PlannedPiece], room: &mut [u8]) -> Result<()> {
+        let mut used = 0;
         let mut pieces = Vec::with_capacity(planned.len());
         for piece in planned {
             let Some(file) = self.state.lock().files.get(&piece.file).cloned() else { continue };
-            let before = payload.len();
-            match read_piece(&file, piece, payload) {
-                Ok(piece) => pieces.extend(piece),
-                Err(error) => {
-                    payload.truncate(before);
-                    self.fail(piece.file, &file, &error)?;
+            match file.read_piece(piece, &mut room[used..]) {
+                Ok(Some((piece, count))) => {
+                    used += piece.hash.map_or(0, |_| piece.len as usize);
+                    self.count(count);
+                    pieces.push(piece);
                 }
+                Ok(None) => {}
+                Err(error) => self.fail(&file, &error)?,
             }
         }
+        let payload = &room[..used];
         self.throttle.wait(payload.len());
-        add(&self.meter.bytes_done, pieces.iter().map(|piece| piece.len).sum());
-        add(&self.meter.bytes_moved, payload.len() as u64);
         match pieces.is_empty() {
             true => Ok(()),
             false => send_message(&self.to, &ToReceiver::Pieces(pieces), payload),
         }
     }
 
-    /// A file cannot be read: the receiver closes it.
-    fn fail(&self, number: u64, file: &SentFile, error: &io::Error) -> Result<()> {
-        if std::mem::replace(&mut file.progress.lock().has_failed, true) {
-            return Ok(());
+    /// A file cannot be read: the receiver closes it, if it wants it.
+    fn fail(&self, file: &SentFile, error: &io::Error) -> Result<()> {
+        match file.fail(error) {
+            Some(why) => self.tell_failure(file.number, why),
+            None => Ok(()),
         }
-        let why = format!("{}: {error}", file.source.show());
+    }
+
+    fn tell_failure(&self, number: u64, why: String) -> Result<()> {
         self.meter.problem(&why);
         send_message(&self.to, &ToReceiver::Failed { file: number, why }, &[])
     }
@@ -301,6 +318,10 @@ impl FileSender<'_> {
 struct ListBatch {
     entries: Vec<ListedEntry>,
     bytes: usize,
+    /// Files among them.
+    files: Vec<Arc<SentFile>>,
+    /// Bytes that may still be sent unasked.
+    unasked_left: u64,
 }
 
 impl ListBatch {
@@ -365,55 +386,6 @@ fn plan_range(
             return push(at, end, false);
         }
     }
-}
-
-/// Reads a piece to the end of `payload`; nothing if the file is closed already.
-fn read_piece(
-    sent: &SentFile,
-    piece: &PlannedPiece,
-    payload: &mut Vec<u8>,
-) -> io::Result<Option<FilePiece>> {
-    let file = {
-        let mut progress = sent.progress.lock();
-        if progress.has_failed {
-            return Ok(None);
-        }
-        match &progress.file {
-            Some(file) => Arc::clone(file),
-            None => Arc::clone(progress.file.insert(Arc::new(sent.source.open()?))),
-        }
-    };
-    let mut hash = None;
-    if !piece.is_hole {
-        let start = payload.len();
-        let len = usize::try_from(piece.len).map_err(io::Error::other)?;
-        payload.resize(start + len, 0);
-        let bytes = &mut payload[start..];
-        file.read_exact_at(bytes, piece.offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => changed(),
-            _ => error,
-        })?;
-        hash = Some(*blake3::hash(bytes).as_bytes());
-    }
-    let is_last = {
-        let mut progress = sent.progress.lock();
-        progress.left = progress.left.saturating_sub(piece.len);
-        let is_last = progress.left == 0;
-        if is_last {
-            progress.file = None;
-        }
-        is_last
-    };
-    // All was read before this: what has changed until now may be in it.
-    if is_last && !sent.source.is_unchanged(&file)? {
-        return Err(changed());
-    }
-    let PlannedPiece { file: number, offset, len, .. } = *piece;
-    Ok(Some(FilePiece { file: number, offset, len, hash, is_last }))
-}
-
-fn changed() -> io::Error {
-    io::Error::other("it changed while it was copied; copy it again")
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! A queue between threads: many put, many take.
+//! A queue between threads: many put, many take. Who puts wakes one that takes, and who takes wakes
+//! those that put only if the queue was full.
 //!
 //! Invariant: once it is closed nothing is put, and who takes gets what is left and then nothing.
 //!
@@ -15,7 +16,10 @@ struct QueueState<T> {
 
 pub(crate) struct WorkQueue<T> {
     state: Mutex<QueueState<T>>,
-    changed: Condvar,
+    /// Something waits, or the queue is closed.
+    filled: Condvar,
+    /// There is room again, or the queue is closed.
+    drained: Condvar,
     most: usize,
 }
 
@@ -23,29 +27,53 @@ impl<T> WorkQueue<T> {
     /// A queue that holds `most`; who puts more waits.
     pub fn new(most: usize) -> Self {
         let state = QueueState { waiting: VecDeque::new(), is_closed: false };
-        Self { state: Mutex::new(state), changed: Condvar::default(), most }
+        Self {
+            state: Mutex::new(state),
+            filled: Condvar::default(),
+            drained: Condvar::default(),
+            most,
+        }
     }
 
     /// Whether it was taken.
     pub fn put(&self, item: T) -> bool {
         let is_full =
             |state: &mut QueueState<T>| state.waiting.len() >= self.most && !state.is_closed;
-        let mut state = self.changed.wait_while(self.state.lock(), is_full);
+        let mut state = self.drained.wait_while(self.state.lock(), is_full);
         if state.is_closed {
             return false;
         }
         state.waiting.push_back(item);
         drop(state);
-        self.changed.notify_all();
+        self.filled.notify_one();
         true
+    }
+
+    /// The same without waking who takes: [`WorkQueue::wake`] does so for several at once.
+    pub fn add(&self, item: T) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            state.waiting.push_back(item);
+        }
+        !state.is_closed
+    }
+
+    /// Wakes who takes, if something waits.
+    pub fn wake(&self) {
+        if !self.state.lock().waiting.is_empty() {
+            self.filled.notify_one();
+        }
     }
 
     pub fn take(&self) -> Option<T> {
         let is_idle = |state: &mut QueueState<T>| state.waiting.is_empty() && !state.is_closed;
-        let mut state = self.changed.wait_while(self.state.lock(), is_idle);
+        let mut state = self.filled.wait_while(self.state.lock(), is_idle);
+        let was_full = state.waiting.len() >= self.most;
         let item = state.waiting.pop_front();
         drop(state);
-        self.changed.notify_all();
+        if was_full {
+            self.drained.notify_all();
+        }
         item
     }
 
@@ -54,12 +82,13 @@ impl<T> WorkQueue<T> {
         let first = self.take()?;
         let mut all = vec![first];
         all.extend(self.state.lock().waiting.drain(..));
-        self.changed.notify_all();
+        self.drained.notify_all();
         Some(all)
     }
 
     pub fn close(&self) {
         self.state.lock().is_closed = true;
-        self.changed.notify_all();
+        self.filled.notify_all();
+        self.drained.notify_all();
     }
 }

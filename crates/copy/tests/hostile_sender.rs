@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weft_copy::messages::{
     CopyOptions, FilePiece, ListedEntry, ListedKind, SourceTime, ToReceiver, ToSender,
-    parse_message, send_message,
+    parse_replies, send_message,
 };
 use weft_copy::meter::{Meter, ShowStyle};
 use weft_copy::receive;
@@ -43,9 +43,9 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
         let mut receiver = reading.receiver();
         while let Ok(Some(message)) = receiver.recv() {
             let bytes = message.into_bytes().unwrap();
-            match parse_message(&bytes).unwrap().0 {
-                ToSender::Finished | ToSender::Fatal(_) => return drop(closing),
-                _ => {}
+            let is_end = |said: &ToSender| matches!(said, ToSender::Finished | ToSender::Fatal(_));
+            if parse_replies(&bytes).unwrap().iter().any(is_end) {
+                return drop(closing);
             }
         }
     });
@@ -187,6 +187,21 @@ fn a_damaged_piece_makes_no_file() {
     let messages = vec![begin(), listed(vec![file("f", 4)]), wrong, done()];
     assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 1);
     assert!(!dir.path("to/f").exists());
+}
+
+#[test]
+fn a_file_that_fails_after_it_is_closed_leaves_the_others() {
+    let dir = places("late");
+    let failed = ToReceiver::Failed { file: 0, why: "gone".into() };
+    let messages = vec![
+        begin(),
+        listed(vec![file("empty", 0), file("f", 4)]),
+        (failed, Vec::new()),
+        good_piece(1, b"good"),
+        done(),
+    ];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 0);
+    assert_eq!(fs::read(dir.path("to/f")).unwrap(), b"good");
 }
 
 #[test]

@@ -165,15 +165,16 @@ enum Source {
 pub struct Message(Source);
 
 impl Message {
-    /// Copies its bytes to the end of `out`.
+    /// Puts its bytes into `out`, in place of what was there. A buffer that is used again costs no
+    /// new memory, which the kernel clears.
     ///
     /// # Errors
     /// The channel has failed.
-    pub fn read_into(&self, out: &mut Vec<u8>) -> Result<()> {
-        match &self.0 {
+    pub fn read_into(self, out: &mut Vec<u8>) -> Result<()> {
+        match self.0 {
             Source::Slot(received) => received.read_into(out),
             Source::Owned(bytes) => {
-                out.extend_from_slice(bytes);
+                *out = bytes;
                 Ok(())
             }
         }
@@ -184,9 +185,6 @@ impl Message {
     /// # Errors
     /// The channel has failed.
     pub fn into_bytes(self) -> Result<Vec<u8>> {
-        if let Source::Owned(bytes) = self.0 {
-            return Ok(bytes);
-        }
         let mut out = Vec::new();
         self.read_into(&mut out)?;
         Ok(out)

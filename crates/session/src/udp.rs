@@ -101,15 +101,19 @@ impl UdpEnd {
 
     /// Connects to a peer that listens at `to`; each step may take `limit`.
     pub fn connect(self, to: SocketAddr, limit: Duration) -> Result<Arc<UdpLink>> {
+        let asked = clock::now();
         let connection = Connection::open(&self.qp, to, b"", limit)?;
-        UdpLink::start(self, connection, None)
+        UdpLink::start(self, connection, None, asked.elapsed())
     }
 
     /// Accepts the first peer that has the key. The listener stays, since a peer whose address
     /// changes is heard there.
     pub fn accept(self, listener: Listener, limit: Duration) -> Result<Arc<UdpLink>> {
-        let connection = listener.accept_within(limit)?.accept(&self.qp, b"")?;
-        UdpLink::start(self, connection, Some(listener))
+        let request = listener.accept_within(limit)?;
+        let answered = clock::now();
+        // Once the peer has confirmed it, which takes a round trip.
+        let connection = request.accept(&self.qp, b"")?;
+        UdpLink::start(self, connection, Some(listener), answered.elapsed())
     }
 }
 
@@ -153,10 +157,17 @@ pub(crate) struct UdpLink {
 }
 
 impl UdpLink {
-    fn start(end: UdpEnd, connection: Connection, listener: Option<Listener>) -> Result<Arc<Self>> {
+    /// A link whose connection took `rtt` to be made: a round trip, or more if packets were lost.
+    fn start(
+        end: UdpEnd,
+        connection: Connection,
+        listener: Option<Listener>,
+        rtt: Duration,
+    ) -> Result<Arc<Self>> {
         let now = clock::now();
         let UdpEnd { domain, cq, qp, buffers, .. } = end;
-        let (window, unread) = (ReceiveWindow::new(now), VecDeque::new());
+        let (mut window, unread) = (ReceiveWindow::new(now), VecDeque::new());
+        window.measured(rtt);
         let link = Arc::new(Self {
             traffic: ChannelTraffic::default(),
             domain,
@@ -332,7 +343,8 @@ impl UdpLink {
     /// Takes completions until the channel is over.
     fn run(self: Arc<Self>) {
         let mut batch = Vec::new();
-        // Before anything else waits to be sent: its answer shows how long the path is.
+        // Its answer shows how long the path is if it took long to connect, because packets were
+        // lost, unless much waits to be sent already.
         if let Err(error) = self.ping() {
             self.fail(&format!("{error:#}"));
         }
@@ -488,9 +500,8 @@ pub(crate) struct ReceivedSlot {
 
 impl ReceivedSlot {
     pub fn read_into(&self, out: &mut Vec<u8>) -> Result<()> {
-        let start = out.len();
-        out.resize(start + self.len - HEADER, 0);
-        Ok(self.buffer.read_at(HEADER, &mut out[start..])?)
+        out.resize(self.len - HEADER, 0);
+        Ok(self.buffer.read_at(HEADER, out)?)
     }
 }
 

@@ -102,6 +102,11 @@ impl Condvar {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// Wakes one of those who wait, which must all wait for the same.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
     /// Wakes all who wait.
     pub fn notify_all(&self) {
         self.0.notify_all();

@@ -47,7 +47,7 @@ impl FileReceiver<'_> {
         match self.finish(late) {
             Ok(()) => {
                 self.is_finished.store(true, Ordering::Release);
-                self.replies.put(ToSender::Finished);
+                self.replies.add(ToSender::Finished);
             }
             Err(error) => self.give_up(&error),
         }
