@@ -121,6 +121,8 @@ across() {
     # A tree goes only in the end: ext4 passes over inodes that were freed in the last minutes, so
     # files that are made after a removal take up to four times as long.
     rm -f "$dir/out" 2>/dev/null || mv "$dir/out" "$(mktemp -d "$dir/old.XXXXXX")"
+    # weft cp flushes the file system, and would flush what earlier rows have left in the cache.
+    sync -f "$dir"
     if [ "$spec" = local ]; then
         TCP=- "$dir/timed" "$@"
         return
