@@ -27,7 +27,7 @@ use weft_verbs::QpState;
 use absence::Absence;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
 use lane_setup::LaneSetup;
-use moderation::{LONG_NS, ModeratedPath, Moderation, Moved};
+use moderation::{LONG_NS, ModeratedPath, Moderation};
 use relocation::OwnAddress;
 
 use super::cm_hook::CmHook;
@@ -192,12 +192,10 @@ impl ShuttleSocket {
             moderation.end();
             return None;
         }
-        let stats = shuttle.stats();
         let path = ModeratedPath {
             rtt_ns: rtt.smoothed_ns,
             room_bytes: port.room_octets(),
-            moved: Moved { sent: stats.octets_out, received: stats.octets_in },
-            due: core.due,
+            received_bytes: shuttle.stats().octets_in,
         };
         let next = moderation.next_look(now, &path)?;
         Some(if self.is_emptied { next } else { moderation.look_again(now) })
