@@ -49,7 +49,8 @@ impl<T> WorkQueue<T> {
         true
     }
 
-    /// The same without waking who takes: [`WorkQueue::wake`] does so for several at once.
+    /// The same without waiting for room, and without waking who takes: [`WorkQueue::wake`] does so
+    /// for several at once.
     pub fn add(&self, item: T) -> bool {
         let mut state = self.state.lock();
         if !state.is_closed {

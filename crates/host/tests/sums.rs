@@ -10,7 +10,6 @@ mod side;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ends::{DEADLINE, End};
@@ -42,21 +41,19 @@ fn sums_of_a_device_never_become_less() {
     let dir = std::env::temp_dir().join(format!("weft-sums-{}", std::process::id()));
     let observed = Host::new(HostSetup { observed_in: Some(dir.clone()), ..HostSetup::default() });
     let other = Host::new(HostSetup::default());
-    let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let mut most = 0;
-            while !over.load(Ordering::Relaxed) {
-                let now = bytes_out(&dir).unwrap_or(most);
-                assert!(now >= most, "{most} bytes were out, and now {now}");
-                most = now;
+        let exchanges = scope.spawn(|| {
+            for _ in 0..CONNECTIONS {
+                exchange([&observed, &other]);
             }
         });
-        for _ in 0..CONNECTIONS {
-            exchange([&observed, &other]);
+        let mut most = 0;
+        while !exchanges.is_finished() {
+            let now = bytes_out(&dir).unwrap_or(most);
+            assert!(now >= most, "{most} bytes were out, and now {now}");
+            most = now;
         }
-        over.store(true, Ordering::Relaxed);
-        reader.join().unwrap();
+        exchanges.join().unwrap();
     });
     assert_eq!(bytes_out(&dir), Some((CONNECTIONS * BYTES) as u64));
     drop(observed);

@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
 
 use support::{BYTES, Count, Parts, parts, recv, send, sge};
 use weft_verbs::mr::{Accessor, Bind, Invalidate};
@@ -330,6 +331,18 @@ fn a_queue_pair_that_is_destroyed_leaves_nothing() {
     assert_eq!(parts.done(), []);
 }
 
+/// Another thread that fails `qp` just now, as that of its connection does.
+fn fails_elsewhere(qp: &Arc<Qp>) -> JoinHandle<bool> {
+    let (start, failing) = (Arc::new(Barrier::new(2)), Arc::clone(qp));
+    let other = Arc::clone(&start);
+    let thread = std::thread::spawn(move || {
+        other.wait();
+        failing.fail(None)
+    });
+    start.wait();
+    thread
+}
+
 /// The thread of a connection fails the queue pair while the application destroys it.
 #[test]
 fn destroyed_while_it_fails_it_flushes_nothing_afterwards() {
@@ -339,13 +352,7 @@ fn destroyed_while_it_fails_it_flushes_nothing_afterwards() {
         init.cap.max_recv_wr = 64;
         let qp = Arc::new(parts.make(init).unwrap());
         (0..64).for_each(|id| qp.post_recv(&recv(id)).unwrap());
-        let (start, failing) = (Arc::new(Barrier::new(2)), Arc::clone(&qp));
-        let other = Arc::clone(&start);
-        let thread = std::thread::spawn(move || {
-            other.wait();
-            failing.fail(None);
-        });
-        start.wait();
+        let thread = fails_elsewhere(&qp);
         qp.fail(None);
         assert_eq!(qp.retire(), 0);
         let before = parts.done();
@@ -360,13 +367,7 @@ fn a_queue_pair_that_fails_while_it_begins_to_drain_stays_failed() {
     for round in 0..2000 {
         let parts = parts();
         let qp = Arc::new(rc(&parts));
-        let (start, failing) = (Arc::new(Barrier::new(2)), Arc::clone(&qp));
-        let other = Arc::clone(&start);
-        let thread = std::thread::spawn(move || {
-            other.wait();
-            failing.fail(None);
-        });
-        start.wait();
+        let thread = fails_elsewhere(&qp);
         qp.drain(true);
         thread.join().unwrap();
         assert_eq!(qp.state(), QpState::Err, "round {round}");

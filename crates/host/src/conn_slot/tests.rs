@@ -70,6 +70,22 @@ fn pause(round: usize) {
     (0..round % 64).for_each(|_| thread::yield_now());
 }
 
+/// Does `act` while another thread brings a connection to `qp`. Gives the peer's end of it.
+fn while_brought(qp: &HostQp, round: usize, act: impl FnOnce()) -> TcpStream {
+    let (near, far) = stream();
+    let start = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            start.wait();
+            attach(qp, near, Arc::new(Nobody));
+        });
+        start.wait();
+        pause(round / 4 % 8);
+        act();
+    });
+    far
+}
+
 #[test]
 fn a_lease_stays_with_the_thread_that_is_at_work() {
     let cell = Arc::clone(&queue_pair(&context()).slot);
@@ -133,15 +149,7 @@ fn a_connection_that_is_brought_to_a_queue_pair_which_is_being_destroyed_ends() 
     let context = context();
     for round in 0..500 {
         let qp = queue_pair(&context);
-        let (near, _far) = stream();
-        let start = Barrier::new(2);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                start.wait();
-                attach(&qp, near, Arc::new(Nobody));
-            });
-            start.wait();
-            pause(round / 4 % 8);
+        let _far = while_brought(&qp, round, || {
             qp.destroy().unwrap();
         });
         let is_open = qp.slot.inspect(|driver| driver.is_some_and(Driver::is_open));
@@ -196,17 +204,7 @@ fn a_connection_that_is_brought_while_its_queue_joins_a_group_is_watched_with_th
     for round in 0..1000 {
         let qp = queue_pair(&context);
         let group = PollGroup::new(qp.host(), 0).unwrap();
-        let (near, _far) = stream();
-        let start = Barrier::new(2);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                start.wait();
-                attach(&qp, near, Arc::new(Nobody));
-            });
-            start.wait();
-            pause(round / 4 % 8);
-            qp.slot.join(&group);
-        });
+        let _far = while_brought(&qp, round, || qp.slot.join(&group));
         let is_alone = qp.slot.inspect(|driver| driver.is_some_and(|d| !d.is_in_group()));
         alone += usize::from(is_alone);
         qp.destroy().unwrap();

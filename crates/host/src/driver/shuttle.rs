@@ -171,11 +171,13 @@ impl ShuttleSocket {
             }),
         };
         core.schedule.blocked = outcome != Sending::Done;
-        self.told_at = clock::now();
+        if self.moderation.is_some() {
+            self.told_at = clock::now();
+        }
     }
 
     /// When the reactor looks at the socket, if it does not watch it.
-    fn next_look(&mut self, core: &Core, now: Instant) -> Option<Instant> {
+    fn next_look(&mut self, core: &Core) -> Option<Instant> {
         let shuttle = shuttle_of(core)?;
         let rtt = shuttle.connection().rtt(FIRST_PATH)?;
         let is_reactors = !core.schedule.leased && !core.schedule.slept_for && !core.is_in_group();
@@ -188,6 +190,8 @@ impl ShuttleSocket {
                 self.moderation.insert(Moderation::new())
             }
         };
+        let now = clock::now();
+        self.told_at = now;
         if !is_reactors || core.phase != Phase::Open {
             moderation.end();
             return None;
@@ -462,8 +466,7 @@ impl Transport for ShuttleSocket {
             false => Duration::ZERO,
         };
         let write = core.schedule.blocked;
-        self.told_at = clock::now();
-        let looks_at = self.next_look(core, self.told_at);
+        let looks_at = self.next_look(core);
         let timer = timer.map(|due| due.max(now + pause)).into_iter().chain(looks_at).min();
         ReactorWatch { read: true, moderated: looks_at.is_some(), write, timer }
     }

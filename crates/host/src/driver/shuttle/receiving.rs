@@ -10,12 +10,12 @@ use weft_os::clock::{self, ns_at};
 use weft_rnic::shuttle::Route;
 use weft_rnic::{Conn, Input};
 
-use super::super::cm_hook::CmHook;
-use super::super::transport::{AckDue, Core, Step, todo};
 use super::absence::DOUBT;
 use super::admission::{HelloAdmission, turn_away};
 use super::lane_setup::LaneSetup;
 use super::{ShuttleSocket, shuttle_of, shuttle_of_mut};
+use crate::driver::cm_hook::CmHook;
+use crate::driver::transport::{AckDue, Core, Step, todo};
 
 /// Bundles received in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 16;
