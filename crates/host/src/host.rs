@@ -17,7 +17,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use weft_capture::{CaptureSpec, CaptureTap, CapturedQp, EventTrace, PacketCapture};
@@ -124,6 +124,8 @@ pub(crate) struct Local {
     pub iwarp_ports: IwarpPorts,
     pub open_at_exit: OpenAtExit,
     pub past_work: PastWork,
+    /// Set by its exit, which ends connections of which nobody is to hear.
+    pub exits: AtomicBool,
     /// None if it is not to be seen, or cannot be.
     pub publisher: OnceLock<Option<Publisher>>,
 }
@@ -249,6 +251,7 @@ impl Host {
                 iwarp_ports: IwarpPorts::default(),
                 open_at_exit: OpenAtExit::default(),
                 past_work: PastWork::default(),
+                exits: AtomicBool::new(false),
                 publisher: OnceLock::new(),
             })
         })
@@ -265,6 +268,12 @@ impl Host {
     pub(crate) fn running(&self) -> Option<&Local> {
         let owned = self.owner.load(Ordering::Acquire) == std::process::id();
         self.begun().filter(|_| owned)
+    }
+
+    /// Whether the process is in its exit: applications may have no memory left for events, which
+    /// an adapter does not give them either then.
+    pub fn exits(&self) -> bool {
+        self.begun().is_some_and(|local| local.exits.load(Ordering::Acquire))
     }
 
     fn slot(&self) -> &OnceLock<Box<Local>> {

@@ -1,5 +1,6 @@
 //! What happens to a host when its process forks or exits.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ impl Host {
 extern "C" fn exit<H: HostHome>() {
     if let Some(local) = local::<H>() {
         let until = clock::now() + LINGER;
+        local.exits.store(true, Ordering::Release);
         local.connections.each(until, |connection| connection.hush());
         for source in local.reactor.all() {
             source.at_exit(until);

@@ -201,8 +201,11 @@ impl EventChannel {
         Some(delivery)
     }
 
-    /// Queues an event and wakes one reader.
+    /// Queues an event and wakes one reader, except in the exit of the process.
     pub(crate) fn push(&self, delivery: IdEvent) {
+        if self.host.exits() {
+            return;
+        }
         self.queue.lock().push_back(delivery);
         self.put_token();
         if let Some(wake) = &self.wake {

@@ -40,6 +40,13 @@ fn counts<const N: usize>(lines: &[String], values: [&str; N]) -> [usize; N] {
         .map(|value| lines.iter().flat_map(|line| line.split(',')).filter(|x| *x == value).count())
 }
 
+/// Each of the lines once: what the peer has sent again is there again.
+fn once(mut lines: Vec<String>) -> Vec<String> {
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
 const COMPLAINTS: &str = "-Y _ws.malformed||tcp.analysis.flags||ip.checksum.status==0\
     ||tcp.checksum.status==0||shuttle.truncated";
 
@@ -71,13 +78,12 @@ fn shuttle_is_shown_as_roce_although_it_is_sealed() {
     let file = ping(&lab, "", |program| program.env("WEFT_KEY", key));
     let opcodes = read(&lab, &file, "-Y infiniband -T fields -e infiniband.bth.opcode");
     // Write only, Read Request, Read Response only, Send only, Acknowledge.
-    let [writes, requests, responses, sends, acks] =
-        counts(&opcodes, ["10", "12", "16", "4", "17"]);
-    assert!(writes + responses >= 5 && sends >= 20 && requests == 5, "{opcodes:?}");
-    assert!(acks > 0, "{opcodes:?}");
+    let [writes, responses, sends, acks] = counts(&opcodes, ["10", "16", "4", "17"]);
+    assert!(writes + responses >= 5 && sends >= 20 && acks > 0, "{opcodes:?}");
     let numbers =
         "-Y infiniband.bth.opcode==12 -T fields -e infiniband.bth.psn -e infiniband.bth.destqp";
-    let requests = read(&lab, &file, numbers);
+    let requests = once(read(&lab, &file, numbers));
+    assert_eq!(requests.len(), 5, "{requests:?} of {opcodes:?}");
     assert!(requests.iter().all(|line| !line.ends_with("0x000000")), "{requests:?}");
     let syndromes = read(&lab, &file, "-Y infiniband.aeth -T fields -e infiniband.aeth.syndrome");
     assert!(syndromes.iter().all(|syndrome| syndrome == "31"), "{syndromes:?}");
@@ -93,8 +99,9 @@ fn shuttle_is_shown_as_it_is_by_its_own_dissector() {
     let shown = |what: &str| packets.iter().any(|line| line.contains(what));
     assert!(shown("Shuttle\tReply") && shown("segment 0, frontier 0"), "{packets:?}");
     assert!(shown(": Ack to ") && shown("Stream "), "{packets:?}");
-    let opcodes = read(&lab, &file, "-Y iwarp_ddp_rdmap -T fields -e iwarp_rdma.opcode");
-    assert_eq!(counts(&opcodes, ["0x01"]), [5], "{opcodes:?}");
+    let requests = "-Y iwarp_rdma.opcode==1 -T fields -e iwarp_ddp.qn -e iwarp_ddp.msn";
+    let requests = once(read(&lab, &file, requests));
+    assert_eq!(requests.len(), 5, "{requests:?}");
     no_complaint(&lab, &file);
 }
 
