@@ -5,8 +5,8 @@
 //! `loss` separates random loss from congestion, `trial` tells whether it depends on the rate, and
 //! `rivals` whether those who share the path answer it; `guard` holds what is sent to what is
 //! delivered; `start`, `probe` and `share` decide about the phases Ramp and Drain, Up and Down, and
-//! Cruise; `wander` is what of a delay is no queue where delays vary;
-//! `answer` reacts to congestion; `outputs` computes pacing rate and window.
+//! Cruise; `leap` tells a path that became longer, and `wander` what of a delay is no queue where
+//! delays vary; `answer` reacts to congestion; `outputs` computes pacing rate and window.
 //!
 //! Invariant: pacing is the control, and outside Ramp the bytes in flight are bounded by a multiple
 //! of the bandwidth-delay product.
@@ -14,6 +14,7 @@
 mod answer;
 mod arrival;
 mod guard;
+mod leap;
 mod loss;
 mod model;
 mod outputs;
@@ -28,6 +29,7 @@ use super::controller::{Acked, Controller, Ecn, Lost, Params, Saved, Sent, Spuri
 use super::rate::{SECOND_NS, octets_in};
 use answer::{Cut, Gap};
 use guard::{GuardVerdict, GuardView, RateGuard};
+use leap::RttLeap;
 use loss::LossFilter;
 use model::{Model, Round};
 use probe::RateProbe;
@@ -99,6 +101,9 @@ pub struct Weave {
     /// Factor by which a flight of Ramp lasts longer than four acknowledgement intervals.
     stretch: u64,
     guard: RateGuard,
+    leap: RttLeap,
+    /// Smallest round trip of the path after a leap that the last round confirmed, in nanoseconds.
+    leapt_ns: Option<u64>,
     trial: RateTrial,
     /// Latest round trip, without what its acknowledgement waited.
     latest_rtt_ns: u64,
@@ -148,6 +153,8 @@ impl Weave {
             window: wished.unwrap_or(0).max(INITIAL_PACKETS * datagram),
             stretch: 1,
             guard: RateGuard::default(),
+            leap: RttLeap::default(),
+            leapt_ns: None,
             trial: RateTrial::default(),
             latest_rtt_ns: 0,
             recent_ns: [(0, 0); RECENT_ACKS],
@@ -296,6 +303,7 @@ impl Weave {
     fn on_round(&mut self, now_ns: u64, round: &Round) {
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns();
         let settled = !matches!(self.phase, WeavePhase::Refresh { .. });
+        self.leapt_ns = self.take_leap(round);
         if settled && self.heed_guard(now_ns, round) {
             return;
         }
@@ -315,6 +323,17 @@ impl Weave {
             self.trial.calm();
         }
         self.on_phase_round(now_ns, round, is_queued);
+    }
+
+    /// Smallest round trip of the path if a round confirms that it leapt. Probes and competitors
+    /// make queues that leap as well (`matrix`, `20ms 100mbit queue=0.1bdp forward:loss=1%`).
+    fn take_leap(&mut self, round: &Round) -> Option<u64> {
+        if !matches!(self.phase, WeavePhase::Cruise { .. }) || self.competes {
+            self.leap = RttLeap::default();
+            return None;
+        }
+        let (min_ns, queue_ns) = (self.min_rtt_ns(), self.queue_ns());
+        self.leap.take_round(round.floor_rtt_ns, min_ns, queue_ns)
     }
 
     /// Phase transitions at the end of a round without congestion.

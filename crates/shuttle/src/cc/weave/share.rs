@@ -65,6 +65,9 @@ impl Weave {
             }
             return;
         }
+        if self.leapt_ns.is_some_and(|floor_ns| self.lengthen(now_ns, round, floor_ns)) {
+            return;
+        }
         self.calm_rounds = 0;
         self.queued_rounds += 1;
         self.queued_ns += round.lasted_ns;
@@ -87,6 +90,24 @@ impl Weave {
             self.yields += 1;
             self.give_way(now_ns, round);
         }
+    }
+
+    /// Handles a round that confirms a leap of the round trip to `floor_ns`; true if the path
+    /// became longer. What loses more than by chance, and what others keep up, is a queue.
+    fn lengthen(&mut self, now_ns: u64, round: &Round, floor_ns: u64) -> bool {
+        let is_new = self.lengthened.is_none_or(|step| now_ns > step.at_ns + LENGTHENED_NS);
+        let loses = self.loss.is_congestion(round, true);
+        if self.competes || !is_new || loses || self.rivals.is_known(now_ns) {
+            return false;
+        }
+        if let Some(bw_bps) = self.before_yield_bps.take() {
+            self.model.set_bw(bw_bps, now_ns);
+        }
+        self.lengthened = Some(PathStep { at_ns: now_ns, before_ns: self.min_rtt_ns() });
+        self.model.forget_min_rtt(now_ns, floor_ns);
+        (self.queued_rounds, self.queued_ns, self.yields) = (0, 0, 0);
+        self.standing_ns = None;
+        true
     }
 
     /// Ends reductions without effect. A queue kept up by others varies, or comes back; constant
@@ -201,6 +222,59 @@ mod tests {
         assert_eq!(yields(&[(2 * MS, 90 * MS), (2 * MS, 90 * MS)]), 0, "half of it is none");
         assert_eq!(yields(&[(more_ns, 40 * MS), (0, 40 * MS), (more_ns, 40 * MS)]), 0);
         assert_eq!(yields(&[(more_ns, 40 * MS); 4]), 2);
+    }
+
+    /// A round trip that leaps by 20 ms and stays, after a reduction of the rate.
+    fn leapt(change: impl Fn(&mut Weave)) -> (u64, u64) {
+        let mut weave = cruising();
+        weave.loss.set_random(0.0);
+        weave.before_yield_bps = Some(110_000_000);
+        (weave.queued_rounds, weave.yields, weave.leapt_ns) = (1, 1, Some(84 * MS));
+        change(&mut weave);
+        let lost = if weave.is_cut { 100 } else { 0 };
+        let round = Round { acked: 900, lost, ..round(20 * MS, 10 * MS) };
+        weave.on_cruise_round(NOW_NS, &round);
+        if weave.yields == 0 {
+            assert_eq!((weave.queued_rounds, weave.before_yield_bps), (0, None));
+            let step = weave.lengthened.unwrap();
+            assert_eq!((step.at_ns, step.before_ns), (NOW_NS, 64 * MS));
+        }
+        (weave.min_rtt_ns(), weave.model.bw_bps())
+    }
+
+    #[test]
+    fn a_round_trip_that_leaps_and_stays_is_the_paths() {
+        let (longer, same) = ((84 * MS, 110_000_000), (64 * MS, 100_000_000));
+        assert_eq!(leapt(|_| ()), longer);
+        assert_eq!(leapt(|weave| weave.leapt_ns = None), same);
+        assert_eq!(leapt(|weave| weave.competes = true), same);
+        // `leapt` takes this for a round that loses a tenth.
+        assert_eq!(leapt(|weave| weave.is_cut = true), same);
+        let before = |ago_ns: u64| {
+            move |weave: &mut Weave| {
+                let at_ns = NOW_NS - ago_ns;
+                weave.lengthened = Some(PathStep { at_ns, before_ns: 64 * MS });
+            }
+        };
+        assert_eq!(leapt(before(LENGTHENED_NS)), same);
+        assert_eq!(leapt(before(LENGTHENED_NS + 1)), longer);
+    }
+
+    #[test]
+    fn only_rounds_of_cruise_without_competing_show_a_leap() {
+        let shown = |change: fn(&mut Weave)| {
+            let mut weave = cruising();
+            let mut take = |above_ns| {
+                change(&mut weave);
+                weave.take_leap(&round(above_ns, 64 * MS))
+            };
+            take(0);
+            take(20 * MS);
+            take(20 * MS)
+        };
+        assert_eq!(shown(|_| ()), Some(84 * MS));
+        assert_eq!(shown(|weave| weave.competes = true), None);
+        assert_eq!(shown(|weave| weave.phase = WeavePhase::Down { rounds: 1 }), None);
     }
 
     #[test]
