@@ -28,7 +28,7 @@ pub use dir::Dir;
 pub use install::{beside, find, library, peer, weft};
 pub use lab::{IWARP, Lab, SHUTTLE, skip};
 pub use machine::{Namespaces, is_root, listens, listens_to_tcp, listens_to_udp, own_address};
-pub use ports::free_port;
+pub use ports::{FixedPort, free_port};
 pub use program::Program;
 pub use running::{Ended, LIMIT, Running, now};
 pub use rustix::process::Signal;

@@ -1,6 +1,6 @@
 //! DAPL over its provider that connects by rdma-cm, and over the one that does so by sockets.
 
-use weft_testkit::{Ended, IWARP, Lab, Program, SHUTTLE, own_address, pair};
+use weft_testkit::{Ended, FixedPort, IWARP, Lab, Program, SHUTTLE, own_address, pair};
 
 /// Where dtest's server and dapltest's wait: they cannot be told otherwise.
 const DTEST_PORT: u16 = 15828;
@@ -31,6 +31,7 @@ fn dtest(options: &str) {
         let Some((_lab, address, dtest)) = dapl("dtest", transport) else { return };
         let dtest = dtest.args("-P weft").args(options);
         let client = dtest.clone().args("-h").arg(address);
+        let _port = FixedPort::claim(DTEST_PORT);
         let (server, client) = pair(&dtest, &client, DTEST_PORT);
         server.said("DAPL Test Complete. PASSED");
         client.said("DAPL Test Complete. PASSED");
@@ -51,6 +52,7 @@ fn dtest_without_rdma_cm() {
     let registry = lab.write("dat.conf", line);
     let dtest = lab.program("dtest").env("DAT_OVERRIDE", registry).args("-P weft -b 65536 -B 20");
     let client = dtest.clone().args(&format!("-h {address}"));
+    let _port = FixedPort::claim(DTEST_PORT);
     let (server, client) = pair(&dtest, &client, DTEST_PORT);
     server.said("DAPL Test Complete. PASSED");
     client.said("DAPL Test Complete. PASSED");
@@ -67,6 +69,7 @@ fn dapltest(kind: &str, test: &str) -> Vec<Ended> {
 
 fn dapltest_over(transport: &'static str, kind: &str, test: &str) -> Option<Ended> {
     let (_lab, address, dapltest) = dapl("dapltest", transport)?;
+    let _port = FixedPort::claim(DAPLTEST_PORT);
     let server = dapltest.clone().args("-T S -D weft").start().listening(DAPLTEST_PORT);
     let client = dapltest.args(&format!("-T {kind} -D weft -s {address} {test}")).run().success();
     drop(server);

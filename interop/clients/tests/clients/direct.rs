@@ -1,7 +1,7 @@
 //! Programs that call verbs and rdma-cm themselves, most of them rdma-core's own.
 
 use weft_interop::pyverbs::{NEWEST, Score};
-use weft_testkit::{Ended, Lab, Program, free_port, own_address, pair};
+use weft_testkit::{Ended, FixedPort, Lab, Program, free_port, own_address, pair};
 
 use crate::{Client, counted, debian, first_gid, operations};
 
@@ -64,7 +64,10 @@ pub const UDADDY: Client = Client {
     version: || debian("rdmacm-utils"),
     does: "datagrams to addresses that rdma-cm resolves",
     refuses: Some(("weft_iw0", "iWARP has no datagrams")),
-    run: |lab| Some(greets(lab, "udaddy", "-c 2 -C 10 -S 1000", UDADDY_PORT)),
+    run: |lab| {
+        let _port = FixedPort::claim(UDADDY_PORT);
+        Some(greets(lab, "udaddy", "-c 2 -C 10 -S 1000", UDADDY_PORT))
+    },
 };
 
 pub const RSTREAM: Client = Client {
@@ -123,6 +126,7 @@ pub const DAPL: Client = Client {
         let dtest = counted(lab.program("dtest")).env("DAT_OVERRIDE", registry);
         let dtest = dtest.args("-P weft -D -b 4096 -B 20");
         let client = dtest.clone().args("-h").arg(address);
+        let _port = FixedPort::claim(DTEST_PORT);
         let (server, client) = pair(&dtest, &client, DTEST_PORT);
         let done = [server, client].map(|end| end.said("DAPL Test Complete. PASSED"));
         Some(done.into_iter().map(|end| operations(lab, end)).sum())
