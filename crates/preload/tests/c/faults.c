@@ -1,11 +1,17 @@
 /* Two connected queue pairs of weft0 in one process: the first sends twenty messages to the second.
- * Says on stdout what became of them; what goes wrong is in the environment. */
+ * Says on stdout what became of them, then which events came; what goes wrong is in the
+ * environment.
+ *
+ *     faults [RNR_RETRY [EVENTS]]    waits until so many events have come
+ *
+ * Another thread tells of events, before or after the completions. */
 #include "join.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 
-enum { MESSAGES = 20, OCTETS = 16 };
+enum { MESSAGES = 20, OCTETS = 16, EVENTS_MAX = 8 };
 
 static char memory[64], arrivals[64];
 
@@ -51,18 +57,35 @@ static int post_all(struct ibv_qp *from, struct ibv_qp *to, struct ibv_mr *mr[2]
 	return posted;
 }
 
-/* Says which events there are; whether one is the end of a completion queue. */
-static int events(void)
+static enum ibv_event_type events[EVENTS_MAX];
+static int event_count;
+
+/* Takes the events that there are; whether one was the end of a completion queue. */
+static int take_events(void)
 {
 	CHECK(fcntl(context->async_fd, F_SETFL, O_NONBLOCK) == 0);
 	struct ibv_async_event event;
 	int queue_ended = 0;
 	while (ibv_get_async_event(context, &event) == 0) {
-		printf("event: %s\n", ibv_event_type_str(event.event_type));
+		CHECK(event_count < EVENTS_MAX);
+		events[event_count++] = event.event_type;
 		queue_ended |= event.event_type == IBV_EVENT_CQ_ERR;
 		ibv_ack_async_event(&event);
 	}
 	return queue_ended;
+}
+
+/* Says which events came, once there are so many. */
+static void say_events(int wanted)
+{
+	struct pollfd told = { context->async_fd, POLLIN, 0 };
+	take_events();
+	while (event_count < wanted) {
+		CHECK(poll(&told, 1, -1) == 1);
+		take_events();
+	}
+	for (int i = 0; i < event_count; i++)
+		printf("event: %s\n", ibv_event_type_str(events[i]));
 }
 
 /* Says how the messages ended: each status, and how often in a row. */
@@ -73,7 +96,7 @@ static void poll_all(struct ibv_cq *cq, int posted)
 		struct ibv_wc wc;
 		int n = ibv_poll_cq(cq, 1, &wc);
 		if (n == 0) {
-			if (!events())
+			if (!take_events())
 				continue;
 			printf("%dx%d\nno more\n", last, run);
 			return;
@@ -122,6 +145,6 @@ int main(int argc, char **argv)
 	struct ibv_qp_init_attr init;
 	CHECK(ibv_query_qp(from, &now, IBV_QP_STATE, &init) == 0);
 	printf("%s\n", now.qp_state == IBV_QPS_ERR ? "failed" : "alive");
-	events();
+	say_events(argc > 2 ? atoi(argv[2]) : 0);
 	return 0;
 }

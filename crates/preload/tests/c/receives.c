@@ -7,6 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Seconds that a busy machine may need besides the timers; less than a peer's silence of 30 s. */
+enum { LATE = 25 };
+
 /* What each side tells the other. */
 struct address {
 	uint32_t number;
@@ -172,7 +175,7 @@ static void retries_run_out(int shares)
 	post_send(qp);
 	CHECK(completed() == IBV_WC_RNR_RETRY_EXC_ERR);
 	double took = now() - begun;
-	CHECK(took > 0.16 && took < 3);
+	CHECK(took > 0.16 && took < LATE);
 	CHECK(completed() == IBV_WC_WR_FLUSH_ERR && state(qp) == IBV_QPS_ERR);
 	CHECK(ask(other, '?') == 'y');
 	say(other, 'e');
@@ -208,7 +211,7 @@ static void a_killed_peer_is_missed(void)
 	post_send(qp);
 	CHECK(completed() == IBV_WC_RETRY_EXC_ERR);
 	double took = now() - begun;
-	CHECK(took > 1.9 && took < 12);
+	CHECK(took > 1.9 && took < LATE);
 	CHECK(state(qp) == IBV_QPS_ERR);
 }
 
