@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use weft_testkit::{Ended, LIMIT, Lab, Namespaces, Program, free_port, library, weft};
+use weft_testkit::{Ended, Lab, Namespaces, Program, free_port, library, now, weft};
 
 const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const OTHER: &str = "weft1:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
-/// How long it may take to tell that keys differ: a second, and the start of two programs on a busy
-/// machine.
-const SOON: Duration = Duration::from_millis(2500);
+/// How long it may take to tell that keys differ, besides what both programs need where they agree.
+const SOON: Duration = Duration::from_millis(1500);
+/// Runs of which one has to be that quick: others may be held up by what else this machine does.
+const ATTEMPTS: usize = 4;
 
 fn pingpong(lab: &Lab, name: &str, key: Option<&str>) -> Program {
     let program = lab.program(name).args("-d weft0 -g 0");
@@ -17,12 +18,12 @@ fn pingpong(lab: &Lab, name: &str, key: Option<&str>) -> Program {
 }
 
 /// Runs the server until it listens, and both to their ends, which may be failures.
-fn both_ends(server: &Program, client: &Program, limit: Duration) -> [Ended; 2] {
+fn both_ends(server: &Program, client: &Program) -> [Ended; 2] {
     let port = free_port();
     let server = server.clone().args(&format!("-p {port}")).start().listening(port);
     let client = client.clone().args(&format!("-p {port} 127.0.0.1")).start();
-    assert!(client.ends_within(limit) && server.ends_within(limit), "{}", client.end());
-    [server.wait(), client.wait()]
+    let client = client.wait();
+    [server.wait(), client]
 }
 
 #[test]
@@ -34,7 +35,7 @@ fn the_same_key_on_both_sides() {
         made.args("key new").arg(&file).run().success();
         let named = format!("file:{}", file.display());
         let [server, client] = [(); 2].map(|()| pingpong(&lab, name, Some(&named)).args("-n 200"));
-        for ended in both_ends(&server, &client, LIMIT) {
+        for ended in both_ends(&server, &client) {
             ended.success().said("200 iters in");
         }
     }
@@ -61,15 +62,27 @@ fn different_keys_are_told_on_both_sides_within_a_second() {
     ];
     for (server, client, complaint) in cases {
         let Some(lab) = Lab::with(&["ibv_rc_pingpong"]) else { return };
-        let [server, client] = [server, client].map(|key| pingpong(&lab, "ibv_rc_pingpong", key));
-        for ended in both_ends(&server, &client, SOON) {
-            assert!(!ended.status.success(), "{ended}");
-            let lines: Vec<_> =
-                ended.stderr.lines().filter(|l| l.contains("weft: error")).collect();
-            assert_eq!(lines.len(), 1, "{ended}");
-            assert!(lines[0].contains(complaint) && lines[0].contains("WEFT_KEY"), "{ended}");
-            assert!(!ended.stderr.contains("weft1:"), "a key is shown: {ended}");
-        }
+        let ends = |keys: [Option<&str>; 2]| {
+            let end = |key| pingpong(&lab, "ibv_rc_pingpong", key).args("-n 1");
+            let [server, client] = keys.map(end);
+            let began = now();
+            (both_ends(&server, &client), now() - began)
+        };
+        let is_told_soon = || {
+            let (agreed, usual) = ends([Some(KEY); 2]);
+            agreed.into_iter().for_each(|ended| drop(ended.success()));
+            let (differ, took) = ends([server, client]);
+            for ended in differ {
+                assert!(!ended.status.success(), "{ended}");
+                let lines: Vec<_> =
+                    ended.stderr.lines().filter(|l| l.contains("weft: error")).collect();
+                assert_eq!(lines.len(), 1, "{ended}");
+                assert!(lines[0].contains(complaint) && lines[0].contains("WEFT_KEY"), "{ended}");
+                assert!(!ended.stderr.contains("weft1:"), "a key is shown: {ended}");
+            }
+            took < SOON + 2 * usual
+        };
+        assert!((0..ATTEMPTS).any(|_| is_told_soon()), "{complaint}: told late");
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
-use weft_testkit::{Lab, Program, free_port, pair, stderr, text, weft, without_settings};
+use weft_testkit::{Lab, Program, Running, free_port, pair, stderr, text, weft, without_settings};
 
 /// What `weft` says with these arguments of the programs that are seen in `dir`.
 fn said(dir: &Path, args: &[&str]) -> String {
@@ -19,6 +19,15 @@ fn said(dir: &Path, args: &[&str]) -> String {
 /// The program, seen in the lab's directory, by a network.
 fn seen(lab: &Lab, program: Program) -> Program {
     program.env("XDG_RUNTIME_DIR", lab.path("")).env("WEFT_LANE", "off")
+}
+
+/// Waits until `weft` says each of `parts` with these arguments: a process that has no CPU for a
+/// tenth of a second is shown as one that does not answer.
+fn shows(running: Running, dir: &Path, args: &[&str], parts: &[&str]) -> Running {
+    running.until(&format!("it is in what weft {args:?} says"), |_| {
+        let shown = said(dir, args);
+        parts.iter().all(|part| shown.contains(part))
+    })
 }
 
 fn counter(lab: &Lab, name: &str) -> u64 {
@@ -39,14 +48,13 @@ fn a_running_connection_is_seen_and_a_stopped_process_too() {
             let listed = said(&dir, &["ss", "--json"]);
             listed.contains(&peer) && listed.contains("\"state\": \"RTS\"")
         });
-        let listed = said(&dir, &["ss"]);
-        assert!(listed.contains("rping") && listed.contains(lab.device()), "{listed}");
-        let shown = said(&dir, &["top", "-b", "-n", "1", "-d", "0.2"]);
-        assert!(shown.contains("FLIGHT/WINDOW") && shown.contains("rping"), "{shown}");
-        let metrics = said(&dir, &["metrics"]);
+        let client = shows(client, &dir, &["ss"], &["rping", lab.device()]);
+        let top = ["top", "-b", "-n", "1", "-d", "0.2"];
+        let client = shows(client, &dir, &top, &["FLIGHT/WINDOW", "rping"]);
         let family = format!("weft_bytes_out_total{{device=\"{}\"}}", lab.device());
-        assert!(metrics.contains(&family) && metrics.ends_with("# EOF\n"), "{metrics}");
-        assert!(counter(lab, "counters/port_xmit_data") > 0);
+        let client = shows(client, &dir, &["metrics"], &[&family, "# EOF\n"]);
+        let client =
+            client.until("its traffic is counted", |_| counter(lab, "counters/port_xmit_data") > 0);
         client.signal(Signal::STOP);
         let id = client.id();
         let client = client.until("it is seen to be stopped", |_| {

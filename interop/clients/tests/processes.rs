@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use weft_interop::source;
-use weft_testkit::{Lab, free_port};
+use weft_testkit::{Lab, Running, free_port};
+
+/// How long it is looked at what an idle end costs, and how often at most: one that costs nothing
+/// is seen once.
+const LOOK: Duration = Duration::from_secs(3);
+const LOOKS: usize = 6;
 
 #[test]
 fn a_fork_in_the_middle_disturbs_neither_parent_nor_child() {
@@ -27,12 +32,16 @@ fn an_idle_connection_costs_nothing() {
     let receiver = receiver.start().listening(port);
     let sender = peer.args(&format!("send {port} 10 1000 stay")).start();
     let ends = [sender.printed("staying"), receiver.printed("staying")];
-    // What follows from the traffic may take a moment: leases end, a peer is decided about.
-    let settle = Duration::from_secs(2);
-    assert!(!ends[0].ends_within(settle) && !ends[1].ends_within(Duration::ZERO));
-    let before = [ends[0].cpu_ticks(), ends[1].cpu_ticks()];
-    assert!(!ends[0].ends_within(Duration::from_secs(3)));
-    // A sign of life now and then may begin a tick.
-    let after = [ends[0].cpu_ticks(), ends[1].cpu_ticks()];
-    assert!(after.iter().zip(before).all(|(after, before)| after - before <= 1), "{after:?}");
+    // What follows from the traffic may take some time on a busy machine: leases end, a peer is
+    // decided about. A sign of life now and then may begin a tick.
+    let spent = || {
+        let before = ends.each_ref().map(Running::cpu_ticks);
+        assert!(!ends[0].ends_within(LOOK) && !ends[1].ends_within(Duration::ZERO));
+        [0, 1].map(|end| ends[end].cpu_ticks() - before[end])
+    };
+    let busy: Vec<_> = (0..LOOKS)
+        .map(|_| spent())
+        .take_while(|spent| spent.iter().any(|ticks| *ticks > 1))
+        .collect();
+    assert!(busy.len() < LOOKS, "{busy:?}");
 }

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use weft_interop::source;
-use weft_testkit::{Lab, Namespaces, Running, SHUTTLE, free_port, own_address, pair, peer};
+use weft_testkit::{
+    LIMIT, Lab, Namespaces, Running, SHUTTLE, free_port, now, own_address, pair, peer,
+};
 
 use crate::{Client, counted, debian, operations, said_version};
 
@@ -136,8 +138,15 @@ fn migration(lab: &Lab) -> Option<u64> {
     let said = monitor.says("info migrate");
     assert!(said.contains("status: completed"), "{said}\n{}\n{}", from.end(), to.end());
     let mut other = Monitor::of(lab, "to", &to);
-    let said = other.says("info status");
-    assert!(said.contains("running"), "{said}\n{}\n{}", from.end(), to.end());
+    // The source is done once all has left; the destination then still takes up the machine.
+    let deadline = now() + LIMIT;
+    loop {
+        let said = other.says("info status");
+        if said.contains("running") {
+            break;
+        }
+        assert!(now() < deadline, "{said}\n{}\n{}", from.end(), to.end());
+    }
     other.quit();
     monitor.quit();
     Some(operations(lab, from.wait()) + operations(lab, to.wait()))
@@ -156,7 +165,7 @@ impl Monitor {
                 Err(error) => panic!("no monitor: {error}"),
             }
         };
-        stream.set_read_timeout(Some(weft_testkit::LIMIT)).expect("a limit is not zero");
+        stream.set_read_timeout(Some(LIMIT)).expect("a limit is not zero");
         let mut this = Self(stream);
         this.prompt();
         this
