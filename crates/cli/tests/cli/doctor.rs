@@ -97,6 +97,9 @@ fn switching_weft_off_is_found() {
 
 const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
+/// Exchanges of which one has to find no loss.
+const EXCHANGES: usize = 4;
+
 /// `weft doctor --serve` at a port that the kernel chooses, ended with this value.
 struct Serving {
     child: Child,
@@ -134,18 +137,22 @@ impl Drop for Serving {
 #[test]
 fn a_peer_that_is_reached_is_well_and_another_key_is_not() {
     let serving = Serving::start();
-    let output = serving.asked(KEY);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    for found in [
+    let found = [
         "both are 0.",
         "of 100 probes",
         "datagrams of 8952 bytes come back whole",
         "arrives at ports that sent nothing",
         "the peer sees this host as 127.0.0.1",
-    ] {
-        assert!(said.contains(found), "no '{found}' in {said}");
-    }
+    ];
+    let exchange = || {
+        let output = serving.asked(KEY);
+        let said = text(&output.stdout);
+        let is_well = output.status.success() && found.iter().all(|found| said.contains(found));
+        if is_well { Ok(()) } else { Err(said) }
+    };
+    // On a busy machine an answer may come later than it is waited for, which is a loss.
+    let said: Vec<_> = (0..EXCHANGES).map_while(|_| exchange().err()).collect();
+    assert!(said.len() < EXCHANGES, "not each of {found:?} in {said:?}");
     let output = serving.asked(&KEY.replace("weft1:00", "weft1:ff"));
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("copy the key file"), "{}", text(&output.stdout));
