@@ -30,10 +30,7 @@ impl FarHost {
         let outside = box_between.outside();
         let listening = |sshd: Program, port| {
             let sshd = sshd.started_by(&outside).start();
-            while !box_between.outside_listens(port) {
-                std::thread::yield_now();
-            }
-            sshd
+            sshd.until("listened", |_| box_between.outside_listens(port))
         };
         Self::at(Translator::OUTSIDE, name, &box_between.inside(), listening)
     }

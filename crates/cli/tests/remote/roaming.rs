@@ -15,9 +15,10 @@ fn a_copy_goes_on_from_another_address() {
         let before = network.octets_out();
         let mut copy = host.weft("cp");
         copy.args(["-q", "--udp-only", "--limit", "40mbit", from, to]).stderr(Stdio::piped());
-        let copying = copy.spawn().unwrap();
+        let mut copying = copy.spawn().unwrap();
         // Either direction sends something outside: the file, or what is said of it.
         while network.octets_out() < before + 20_000 {
+            assert_eq!(copying.try_wait().unwrap(), None, "it ended before the address changed");
             std::thread::yield_now();
         }
         network.rebind();

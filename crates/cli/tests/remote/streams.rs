@@ -73,8 +73,9 @@ struct Forwarding(Child);
 impl Forwarding {
     fn start(host: &FarHost, options: &[&str], port: u16) -> Self {
         let mut weft = host.weft("forward");
-        let child = weft.args(options).arg("far").stderr(Stdio::null()).spawn().unwrap();
+        let mut child = weft.args(options).arg("far").stderr(Stdio::null()).spawn().unwrap();
         while !listens_to_tcp(port) {
+            assert_eq!(child.try_wait().unwrap(), None, "it ended before it listened");
             thread::park_timeout(Duration::from_millis(10));
         }
         Self(child)
