@@ -8,6 +8,9 @@ use common::{end, library, program};
 /// Checks that the C program makes, each on a connection of its own.
 const CONNECTIONS: usize = 13;
 
+/// Runs of which one has to find the peer near.
+const ATTEMPTS: usize = 4;
+
 /// Runs both ends of the C program; gives what each said.
 fn run(test: &str, arguments: &[&str], ours: [bool; 2], variables: &[(&str, &str)]) -> [String; 2] {
     let dir = common::dir(test);
@@ -45,9 +48,15 @@ fn assert_carried(said: &[String; 2], how: &str) {
 #[test]
 fn a_near_peer_is_left_to_tcp_where_nothing_asks_for_sdp() {
     // A pair would be nearer still.
-    let [server, caller] = run("near", &[], [true; 2], &[("WEFT_SOCKETS_RULES", "")]);
-    let near = caller.matches(": TCP, a round trip takes less than").count();
-    assert_eq!((near, by_sdp(&caller), by_sdp(&server)), (CONNECTIONS, 0, 0), "{caller}");
+    let near = || {
+        let [server, caller] = run("near", &[], [true; 2], &[("WEFT_SOCKETS_RULES", "")]);
+        let near = caller.matches(": TCP, a round trip takes less than").count();
+        let is_near = (near, by_sdp(&caller), by_sdp(&server)) == (CONNECTIONS, 0, 0);
+        if is_near { Ok(()) } else { Err(caller) }
+    };
+    // On a busy machine a round trip may take longer than on a short path.
+    let far: Vec<_> = (0..ATTEMPTS).map_while(|_| near().err()).collect();
+    assert!(far.len() < ATTEMPTS, "{far:?}");
 }
 
 #[test]
