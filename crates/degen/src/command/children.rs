@@ -21,6 +21,9 @@ use crate::wan::{PathSide, Wan};
 
 /// How long a server may take until it listens.
 const START_PATIENCE: Duration = Duration::from_secs(10);
+/// A server that has a port of UDP alone for so long does not listen to TCP as well: the queue pair
+/// of an RDMA program may have one before that.
+const UDP_ALONE: Duration = Duration::from_millis(200);
 /// How long a program may take to end when it is asked to.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -105,11 +108,13 @@ pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Res
     }
     let mut server = ChildProgram::start(call).context("the server")?;
     let clock = PathClock::start();
+    let mut ports = ServerPorts::default();
     loop {
         if server.ends_within(Some(LOOK_AGAIN)) {
             bail!("the server ended before CMD began: {}", server.wait()?);
         }
-        if wan.namespace(PathSide::Far).within(somebody_listens)? {
+        let [tcp, udp] = wan.namespace(PathSide::Far).within(who_listens)?;
+        if ports.are_all(clock.now_ns(), tcp, udp) {
             return Ok(server);
         }
         if clock.now_ns() > START_PATIENCE.as_nanos() as u64 {
@@ -118,15 +123,33 @@ pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Res
     }
 }
 
-/// Whether a TCP socket listens, or a UDP socket has a port, in this thread's namespace.
-fn somebody_listens() -> bool {
+/// What a server has that is about to listen.
+#[derive(Default)]
+struct ServerPorts {
+    /// Since when it has ports of UDP alone.
+    udp_since_ns: Option<u64>,
+}
+
+impl ServerPorts {
+    /// Whether a server has all its ports that has some of TCP or UDP at `now_ns`.
+    fn are_all(&mut self, now_ns: u64, tcp: bool, udp: bool) -> bool {
+        let since_ns = udp.then(|| self.udp_since_ns.unwrap_or(now_ns));
+        self.udp_since_ns = since_ns;
+        let is_alone = |since_ns| now_ns - since_ns >= UDP_ALONE.as_nanos() as u64;
+        tcp || since_ns.is_some_and(is_alone)
+    }
+}
+
+/// Whether a TCP socket listens, and whether a UDP socket has a port, in this thread's namespace.
+fn who_listens() -> [bool; 2] {
     let lines = |name: &str| {
         let text = fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
         text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
     let listening = |line: &String| line.split_whitespace().nth(3) == Some("0A");
-    ["tcp", "tcp6"].iter().any(|name| lines(name).iter().any(listening))
-        || ["udp", "udp6"].iter().any(|name| !lines(name).is_empty())
+    let tcp = ["tcp", "tcp6"].iter().any(|name| lines(name).iter().any(listening));
+    let udp = ["udp", "udp6"].iter().any(|name| !lines(name).is_empty());
+    [tcp, udp]
 }
 
 /// Ends `server` by SIGTERM, then kills what remains: processes that this one has adopted and those
@@ -183,4 +206,21 @@ fn children() -> Vec<Pid> {
         list.split_whitespace().filter_map(|number| number.parse().ok()).collect::<Vec<i32>>()
     };
     lists.flat_map(numbers).filter_map(Pid::from_raw).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_with_a_port_of_udp_may_be_about_to_listen_to_tcp() {
+        let mut ports = ServerPorts::default();
+        let alone_ns = UDP_ALONE.as_nanos() as u64;
+        assert!(!ports.are_all(0, false, false) && !ports.are_all(5, false, true));
+        assert!(!ports.are_all(4 + alone_ns, false, true));
+        assert!(ports.are_all(4 + alone_ns, true, true) && ports.are_all(0, true, false));
+        // One that serves UDP alone is not waited for without end, from when it has its port.
+        assert!(!ports.are_all(alone_ns, false, true));
+        assert!(ports.are_all(2 * alone_ns, false, true));
+    }
 }
