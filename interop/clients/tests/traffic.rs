@@ -22,9 +22,12 @@ fn numbers(ended: &Ended, device: &str) -> [u64; 4] {
 
 #[test]
 fn both_ends_and_their_shell_are_one_run() {
-    let Some(lab) = lab(&["rping", "sh"]) else { return };
-    let line = format!("-a 127.0.0.1 -C 3 -p {}", free_port());
-    let shell = format!("rping -s {line} & rping -c {line} && wait");
+    let Some(lab) = lab(&["rping", "sh", "grep"]) else { return };
+    let port = free_port();
+    let line = format!("-a 127.0.0.1 -C 3 -p {port}");
+    // Until somebody listens there: state 0A.
+    let listens = format!("until grep -q ':{port:04X} [0-9A-F:]* 0A' /proc/net/tcp; do :; done");
+    let shell = format!("rping -s {line} & {listens}; rping -c {line} && wait");
     let ended = counted(lab.program("sh")).arg("-c").arg(shell).run().success();
     let [connections, operations, sent, received] = numbers(&ended, "weft_iw0");
     assert_eq!((connections, sent), (2, received), "{ended}");
