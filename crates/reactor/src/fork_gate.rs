@@ -5,7 +5,7 @@
 //! has those of the reactor stay where they hold none.
 //!
 //! Invariant: between `wait_parked`, unless its time ran out, and `resume` the thread is not at
-//! work. Order: the thread calls `enter` and `leave` in turn; who forks calls `park`,
+//! work. Order: the thread calls `leave`, then `enter` and `leave` in turn; who forks calls `park`,
 //! `wait_parked`, `resume`.
 
 use std::time::Instant;
@@ -26,9 +26,9 @@ pub(super) struct ForkGate {
 }
 
 impl ForkGate {
-    /// That of a thread which begins with work.
+    /// That of a thread which has yet to start, and stays too if that is while others fork.
     pub fn new() -> Self {
-        let state = GateState { at_work: true, forking: 0 };
+        let state = GateState { at_work: false, forking: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -60,7 +60,7 @@ impl ForkGate {
         drop(self.changed.wait_timeout_while(self.state(), limit, |s| s.at_work));
     }
 
-    /// Lets the thread go. One that was not parked, because it had yet to start, is gone already.
+    /// Lets the thread go, once every other that forks has done the same.
     pub fn resume(&self) {
         let mut state = self.state();
         state.forking = state.forking.saturating_sub(1);
@@ -86,6 +86,7 @@ mod tests {
         let turns = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                gate.leave();
                 for _ in 0..10_000 {
                     gate.enter();
                     gate.leave();
@@ -108,6 +109,7 @@ mod tests {
     #[test]
     fn who_does_not_come_is_not_waited_for() {
         let gate = ForkGate::new();
+        gate.leave();
         gate.park();
         gate.wait_parked(clock::now());
         assert!(gate.state().at_work);

@@ -70,6 +70,8 @@ impl Default for ReactorSetup {
 /// The background threads and what they watch.
 pub struct Reactor {
     setup: ReactorSetup,
+    /// Those of all threads, also of those that have yet to start.
+    gates: Vec<Arc<ForkGate>>,
     first: TryOnceLock<Arc<Worker>>,
     /// Those beyond the first; none for one that the system had no means for.
     others: [OnceLock<Option<Arc<Worker>>>; THREADS_MAX - 1],
@@ -83,6 +85,7 @@ impl Reactor {
         let threads = setup.threads.clamp(1, THREADS_MAX);
         Self {
             setup: ReactorSetup { threads, ..setup },
+            gates: (0..threads).map(|_| Arc::new(ForkGate::new())).collect(),
             first: TryOnceLock::new(),
             others: [const { OnceLock::new() }; THREADS_MAX - 1],
             sources: Arc::default(),
@@ -102,13 +105,13 @@ impl Reactor {
     /// Has the threads stay where they hold no lock, because this one is about to fork; gives up on
     /// those that have not come by `until`.
     pub fn park(&self, until: Instant) {
-        self.gates().for_each(ForkGate::park);
-        self.gates().for_each(|gate| gate.wait_parked(until));
+        self.gates.iter().for_each(|gate| gate.park());
+        self.gates.iter().for_each(|gate| gate.wait_parked(until));
     }
 
     /// The fork is over: the threads may go on.
     pub fn resume(&self) {
-        self.gates().for_each(ForkGate::resume);
+        self.gates.iter().for_each(|gate| gate.resume());
     }
 
     fn workers(&self) -> impl Iterator<Item = &Arc<Worker>> {
@@ -116,29 +119,27 @@ impl Reactor {
         self.first.get().into_iter().chain(others)
     }
 
-    fn gates(&self) -> impl Iterator<Item = &ForkGate> {
-        self.workers().map(|worker| worker.gate())
-    }
-
     /// The thread without which there is no reactor; the first call that can starts it.
     fn first(&self) -> io::Result<&Worker> {
         let start = || {
             random::prepare()?;
-            self.start_worker()
+            self.start_worker(0)
         };
         self.first.get_or_try_init(start).map(|worker| &**worker)
     }
 
-    fn start_worker(&self) -> io::Result<Arc<Worker>> {
-        Worker::start(Arc::clone(&self.sources), self.setup.at_thread_start)
+    /// The one with this index, less than the number of threads.
+    fn start_worker(&self, index: usize) -> io::Result<Arc<Worker>> {
+        let gate = self.gates.get(index).ok_or(io::ErrorKind::InvalidInput)?;
+        Worker::start(Arc::clone(&self.sources), self.setup.at_thread_start, Arc::clone(gate))
     }
 
     /// The thread that sources with this `number` belong to; the first call starts it. None if not
     /// even the first can be started.
     fn worker(&self, number: usize) -> Option<&Worker> {
-        let beyond = (number % self.setup.threads).checked_sub(1);
-        let own = beyond.and_then(|index| self.others.get(index));
-        let own = own.and_then(|own| own.get_or_init(|| self.start_worker().ok()).as_deref());
+        let index = number % self.setup.threads;
+        let own = index.checked_sub(1).and_then(|beyond| self.others.get(beyond));
+        let own = own.and_then(|own| own.get_or_init(|| self.start_worker(index).ok()).as_deref());
         own.or_else(|| self.first().ok())
     }
 
@@ -235,6 +236,7 @@ impl Drop for Reactor {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
 
     use weft_os::clock;
 
@@ -289,6 +291,36 @@ mod tests {
         let worker = Arc::downgrade(reactor.workers().next().unwrap());
         drop(reactor);
         while worker.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Says that it was called.
+    struct Called(AtomicBool);
+
+    impl Pollable for Called {
+        fn ready(&self, _: Readiness) {}
+
+        fn timeout(&self, _: Instant) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_starts_between_two_forks_stays_until_both_are_over() {
+        let reactor = Reactor::new(ReactorSetup::default());
+        let called = Arc::new(Called(AtomicBool::new(false)));
+        let source = Arc::clone(&called) as Arc<dyn Pollable>;
+        reactor.park(clock::now());
+        reactor.set_timer(clock::now(), Arc::downgrade(&source));
+        reactor.park(clock::now());
+        reactor.resume();
+        for _ in 0..10_000 {
+            std::thread::yield_now();
+        }
+        assert!(!called.0.load(Ordering::Acquire), "it works while another thread forks");
+        reactor.resume();
+        while !called.0.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
     }

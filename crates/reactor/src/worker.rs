@@ -87,19 +87,26 @@ pub(super) struct Worker {
     timers: Mutex<Timers>,
     leases: Mutex<Vec<Weak<dyn Leased>>>,
     has_leases: AtomicBool,
-    gate: ForkGate,
+    /// Where the thread is without locks.
+    gate: Arc<ForkGate>,
     stops: AtomicBool,
 }
 
 impl Worker {
-    /// Starts a thread that serves `sources` and calls `at_start` before anything else.
+    /// Starts a thread that serves `sources` and calls `at_start` before anything else, as soon as
+    /// its gate lets it.
     ///
     /// # Errors
     /// The errno of the system that has no descriptor or no thread left for it.
-    pub fn start(sources: Arc<Sources>, at_start: Option<fn()>) -> io::Result<Arc<Self>> {
-        let worker = Arc::new(Self::new()?);
+    pub fn start(
+        sources: Arc<Sources>,
+        at_start: Option<fn()>,
+        gate: Arc<ForkGate>,
+    ) -> io::Result<Arc<Self>> {
+        let worker = Arc::new(Self::new(gate)?);
         let own = Arc::clone(&worker);
         thread::spawn(c"weft", move || {
+            own.gate.leave();
             if let Some(call) = at_start {
                 call();
             }
@@ -109,7 +116,7 @@ impl Worker {
     }
 
     /// One that nobody runs yet.
-    fn new() -> io::Result<Self> {
+    fn new(gate: Arc<ForkGate>) -> io::Result<Self> {
         let epoll = HighFd::new(sys::epoll_create()?);
         let wake = HighFd::new(sys::eventfd()?);
         let fd = wake.as_fd().as_raw_fd();
@@ -121,7 +128,7 @@ impl Worker {
             timers: Mutex::default(),
             leases: Mutex::default(),
             has_leases: AtomicBool::new(false),
-            gate: ForkGate::new(),
+            gate,
             stops: AtomicBool::new(false),
         })
     }
@@ -153,11 +160,6 @@ impl Worker {
 
     fn wake(&self) {
         sys::notify(self.wake.as_fd());
-    }
-
-    /// Where its thread is without locks.
-    pub fn gate(&self) -> &ForkGate {
-        &self.gate
     }
 
     /// Has the thread end once it has done what it is about.
