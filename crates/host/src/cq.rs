@@ -154,10 +154,10 @@ impl HostCq {
         let CqMembers { all, single, groups } = &mut *members;
         all.retain(|known| !Arc::ptr_eq(known, slot));
         single.retain(|known| !Arc::ptr_eq(known, slot));
-        groups.retain(|group| {
-            group.forget(slot);
-            !all.is_empty()
-        });
+        groups.iter().for_each(|group| group.forget(slot));
+        if all.is_empty() {
+            groups.drain(..).for_each(|group| group.stop_serving(&self.inner));
+        }
     }
 
     /// Moves the oldest completions to `out`; gives how many. When there is none, makes progress

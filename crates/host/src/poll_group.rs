@@ -132,6 +132,11 @@ impl PollGroup {
         }
     }
 
+    /// No connection completes into `cq` any more.
+    pub fn stop_serving(&self, cq: &Arc<Cq>) {
+        self.cqs.lock().retain(|known| !Arc::ptr_eq(known, cq));
+    }
+
     /// Whether one of its completion queues is polled in a loop.
     pub fn is_polled(&self, now_ns: u64) -> bool {
         self.looped_ns.load(Ordering::Relaxed) + LOOP_NS >= now_ns

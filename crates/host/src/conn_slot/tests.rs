@@ -11,7 +11,7 @@ use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_verbs::{AddressVector, QpAttr, QpAttrMask, QpCap, QpType, Wake};
 
 use super::*;
-use crate::{Context, DeviceKind, HostQp, HostQpInit, HostSetup};
+use crate::{Context, DeviceKind, HostCq, HostQp, HostQpInit, HostSetup};
 
 struct Silent;
 impl Wake for Silent {
@@ -31,11 +31,15 @@ fn context() -> Arc<Context> {
 
 fn queue_pair(context: &Context) -> Arc<HostQp> {
     let cq = || context.create_cq(1, None, 0).unwrap();
+    queue_pair_with(context, cq(), cq())
+}
+
+fn queue_pair_with(context: &Context, send_cq: Arc<HostCq>, recv_cq: Arc<HostCq>) -> Arc<HostQp> {
     let qp = context.create_qp(HostQpInit {
         kind: QpType::Rc,
         pd: context.alloc_pd(),
-        send_cq: cq(),
-        recv_cq: cq(),
+        send_cq,
+        recv_cq,
         srq: None,
         xrcd: None,
         cap: QpCap::default(),
@@ -210,4 +214,25 @@ fn a_connection_that_is_brought_while_its_queue_joins_a_group_is_watched_with_th
         qp.destroy().unwrap();
     }
     assert_eq!(alone, 0, "connections that no poll of the group finds");
+}
+
+#[test]
+fn a_group_keeps_no_completion_queue_whose_connections_are_gone() {
+    let context = context();
+    let shared = context.create_cq(1, None, 0).unwrap();
+    let create = || {
+        let own = context.create_cq(1, None, 0).unwrap();
+        let (send_cq, recv_cq) = (Arc::clone(&shared), Arc::clone(&own));
+        (own, queue_pair_with(&context, send_cq, recv_cq))
+    };
+    // As many as are polled together.
+    let _stay: Vec<_> = (0..8).map(|_| create()).collect();
+    let (own, qp) = create();
+    assert!(qp.slot.group().is_some());
+    let inner = Arc::downgrade(own.inner());
+    qp.destroy().unwrap();
+    drop(qp);
+    own.destroy().unwrap();
+    drop(own);
+    assert_eq!(inner.strong_count(), 0);
 }
