@@ -164,6 +164,8 @@ pub struct Host {
     /// The process that made the present [`Local`].
     owner: AtomicU32,
     generation: AtomicUsize,
+    /// Generations up to this one, exclusive, have begun to make their [`Local`].
+    begun_before: AtomicUsize,
     locals: [OnceLock<Box<Local>>; GENERATIONS],
     adapters: [OnceLock<Arc<RdmaDevice>>; DeviceId::SLOTS],
     /// What files stand for: domains of extended reliable connections.
@@ -203,6 +205,7 @@ impl Host {
             events: Events::new(trace.map(EventTrace::new)),
             owner: AtomicU32::new(0),
             generation: AtomicUsize::new(0),
+            begun_before: AtomicUsize::new(0),
             locals: [const { OnceLock::new() }; GENERATIONS],
             adapters: [const { OnceLock::new() }; DeviceId::SLOTS],
             named: Mutex::default(),
@@ -237,7 +240,12 @@ impl Host {
     }
 
     pub(crate) fn local(&self) -> &Local {
-        self.slot().get_or_init(|| {
+        let slot = self.slot();
+        if let Some(local) = slot.get() {
+            return local;
+        }
+        self.begun_before.fetch_max(self.generation() + 1, Ordering::AcqRel);
+        slot.get_or_init(|| {
             self.owner.store(std::process::id(), Ordering::Release);
             let reactor = Reactor::new(ReactorSetup {
                 threads: self.settings.threads,
@@ -285,9 +293,11 @@ impl Host {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Forgets the threads of the parent, in the child of a fork: they are not here.
+    /// Forgets the threads of the parent, in the child of a fork: they are not here. That goes for
+    /// what one of them has begun to make too, for which the child would wait for ever.
     pub fn forget(&self) {
-        if self.slot().get().is_some() {
+        let begun = self.begun_before.load(Ordering::Acquire) > self.generation();
+        if begun || self.slot().get().is_some() {
             self.generation.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -430,5 +440,24 @@ impl Drop for Host {
         for local in self.locals.iter_mut().take(own) {
             std::mem::forget(local.take());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_does_not_wait_for_what_a_thread_of_its_parent_has_begun_to_make() {
+        let host = Host::new(HostSetup::default());
+        host.forget();
+        assert_eq!(host.generation(), 0, "the parent had nothing");
+        // A thread that the child does not have is at it.
+        host.begun_before.store(1, Ordering::Release);
+        host.forget();
+        assert_eq!(host.generation(), 1);
+        host.local();
+        host.forget();
+        assert_eq!(host.generation(), 2);
     }
 }

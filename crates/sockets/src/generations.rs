@@ -15,13 +15,15 @@ const GENERATIONS_MAX: usize = 64;
 pub struct PerProcess<T> {
     slots: [OnceLock<T>; GENERATIONS_MAX],
     generation: AtomicUsize,
+    /// Generations up to this one, exclusive, have begun to make their value.
+    begun_before: AtomicUsize,
 }
 
 impl<T> PerProcess<T> {
     /// No process has a value yet.
     pub const fn new() -> Self {
         let slots = [const { OnceLock::new() }; GENERATIONS_MAX];
-        Self { slots, generation: AtomicUsize::new(0) }
+        Self { slots, generation: AtomicUsize::new(0), begun_before: AtomicUsize::new(0) }
     }
 
     fn generation(&self) -> usize {
@@ -36,14 +38,21 @@ impl<T> PerProcess<T> {
     /// The value of this process. The first call makes it, from that of the parent if that had
     /// one; locks in the parent's value may be held for ever.
     pub fn get_or_init(&'static self, make: impl FnOnce(Option<&'static T>) -> T) -> &'static T {
+        if let Some(value) = self.current() {
+            return value;
+        }
         let generation = self.generation();
+        self.begun_before.fetch_max(generation + 1, Ordering::AcqRel);
         let parent = generation.checked_sub(1).and_then(|parent| self.slots[parent].get());
         self.slots[generation].get_or_init(|| make(parent))
     }
 
-    /// Called in the child of a fork, whose value is no longer that of its parent.
+    /// Called in the child of a fork, whose value is no longer that of its parent, nor what a
+    /// thread of that has begun to make, for which the child would wait for ever.
     pub fn enter_child(&self) {
-        if self.current().is_some() {
+        let generation = self.generation.load(Ordering::Acquire);
+        let begun = self.begun_before.load(Ordering::Acquire) > generation;
+        if begun || self.current().is_some() {
             self.generation.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -51,6 +60,9 @@ impl<T> PerProcess<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -63,6 +75,26 @@ mod tests {
         VALUES.enter_child();
         assert_eq!(VALUES.current(), None);
         assert_eq!(VALUES.get_or_init(|parent| parent.map_or(1, |value| value + 1)), &2);
+    }
+
+    #[test]
+    fn a_child_does_not_wait_for_what_a_thread_of_its_parent_has_begun() {
+        static VALUES: PerProcess<u32> = PerProcess::new();
+        let [begun, forked] = [(); 2].map(|()| Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                VALUES.get_or_init(|_| {
+                    begun.wait();
+                    forked.wait();
+                    1
+                });
+            });
+            begun.wait();
+            // What the child does, which has no such thread.
+            VALUES.enter_child();
+            assert_eq!(VALUES.get_or_init(|parent| parent.map_or(2, |value| value + 10)), &2);
+            forked.wait();
+        });
     }
 
     #[test]
