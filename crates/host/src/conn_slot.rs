@@ -15,7 +15,7 @@ use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
-use weft_verbs::{AsyncKind, Cq, Qp, QpFailure, QpState};
+use weft_verbs::{AsyncKind, Cq, Misuse, Qp, QpFailure, QpState};
 
 use crate::connections::{DrivenConnection, retry};
 use crate::device_kind::DeviceId;
@@ -46,7 +46,13 @@ struct Guarded {
     polls: PollHistory,
     /// The queue pair is destroyed: who brings a connection has come too late.
     is_retired: bool,
+    /// Connections that were brought so far.
+    brought: u64,
 }
+
+/// Which of the connections of a queue pair it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment(u64);
 
 /// A queue pair's place for its connection.
 pub(crate) struct ConnSlot {
@@ -104,7 +110,12 @@ impl ConnSlot {
         let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         Arc::new_cyclic(|this| Self {
             host: Arc::clone(host),
-            slot: Slot::new(Guarded { driver: None, polls: PollHistory::new(), is_retired: false }),
+            slot: Slot::new(Guarded {
+                driver: None,
+                polls: PollHistory::new(),
+                is_retired: false,
+                brought: 0,
+            }),
             attached: AtomicBool::new(false),
             waits_forever: AtomicBool::new(false),
             generation: host.generation(),
@@ -124,31 +135,47 @@ impl ConnSlot {
     }
 
     /// Gives a TCP connection to the queue pair's reactor.
-    pub fn attach(&self, mpa: MpaQp, stream: MpaCarrier, watcher: Arc<dyn LinkWatcher>) {
+    ///
+    /// # Errors
+    /// The application has reset the queue pair meanwhile.
+    pub fn attach(
+        &self,
+        mpa: MpaQp,
+        stream: MpaCarrier,
+        watcher: Arc<dyn LinkWatcher>,
+    ) -> Result<Attachment, Misuse> {
         let woken = self.woken(mpa.qp());
-        self.hold(Box::new(Driver::mpa(&self.host, woken, mpa, stream, watcher)));
+        let held = self.hold(Box::new(Driver::mpa(&self.host, woken, mpa, stream, watcher)));
+        held.ok_or(Misuse::Invalid("the queue pair was reset meanwhile"))
     }
 
-    /// Gives any connection to the queue pair's engine. That of a queue pair which was destroyed
-    /// meanwhile ends.
-    pub fn hold(&self, mut driver: Box<Driver>) {
-        let Some(this) = self.this.upgrade() else { return };
+    /// Gives any connection to the queue pair's engine. That of a queue pair which was destroyed or
+    /// failed meanwhile ends; none is held of one that was reset.
+    pub fn hold(&self, mut driver: Box<Driver>) -> Option<Attachment> {
+        let this = self.this.upgrade()?;
         driver.inject_faults(self.number);
         driver.set_tap(self.number);
         if self.waits_forever.load(Ordering::Acquire) {
             driver.wait_for_recv_forever();
         }
         let mut guarded = self.slot.lock();
+        if driver.was_reset() {
+            return None;
+        }
         match guarded.is_retired {
             true => driver.retire(),
             false => driver.register(this, self.set()),
         }
+        driver.follow_failure();
         guarded.driver = Some(driver);
+        guarded.brought += 1;
+        let attachment = Attachment(guarded.brought);
         // Under the lock: whoever finds the connection there may end it.
         self.attached.store(true, Ordering::Release);
         drop(guarded);
         self.list();
         self.drive(SEND | RECEIVE | TIME);
+        Some(attachment)
     }
 
     /// Has the connection among those of the host if there is one, and only then. Another thread
@@ -348,6 +375,41 @@ impl ConnSlot {
         }
     }
 
+    /// Ends that connection, unless another one has taken its place meanwhile.
+    pub fn disconnect_only(&self, attachment: Attachment) {
+        if self.is_attached() {
+            self.with_guarded(|guarded| {
+                let is_same = guarded.brought == attachment.0;
+                if let Some(driver) = guarded.driver.as_mut().filter(|_| is_same) {
+                    driver.disconnect();
+                }
+            });
+        }
+    }
+
+    /// The queue pair has failed: a connection that another thread has brought just before ends.
+    pub fn follow_failure(&self) {
+        if !self.is_inherited() {
+            self.with_driver(Driver::follow_failure);
+        }
+    }
+
+    /// The application has reset the queue pair: a connection that another thread has brought just
+    /// before ends, and fails it; whether there was one.
+    pub fn follow_reset(&self) -> bool {
+        let mut found = false;
+        if !self.is_inherited() {
+            self.with_guarded(|guarded| {
+                if let Some(driver) = guarded.driver.as_mut().filter(|driver| driver.was_reset()) {
+                    driver.abandon();
+                    found = true;
+                    self.attached.store(false, Ordering::Release);
+                }
+            });
+        }
+        found
+    }
+
     /// Fails the queue pair: a completion of it is lost.
     pub fn break_down(&self) {
         let Some(qp) = self.qp.upgrade() else { return };
@@ -355,6 +417,7 @@ impl ConnSlot {
         qp.failure().note(QpFailure::QueueOver);
         self.disconnect();
         qp.fail(None);
+        self.follow_failure();
         if !failed {
             qp.raise(AsyncKind::QpFatal);
         }
@@ -384,6 +447,7 @@ impl EndsWithDevice for ConnSlot {
         qp.failure().note(QpFailure::DeviceReset);
         self.disconnect();
         qp.fail(None);
+        self.follow_failure();
     }
 }
 

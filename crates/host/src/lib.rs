@@ -70,6 +70,7 @@ mod xrcd;
 pub use weft_capture::json_text;
 
 pub use config::{CmTransport, ProgressMode, Settings, VARIABLES};
+pub use conn_slot::Attachment;
 pub use context::Context;
 pub use context::memory::Advice;
 pub use cq::HostCq;

@@ -24,7 +24,7 @@ use weft_verbs::{
     Destination, Misuse, Pd, QpAttr, QpCap, QpFailure, QpState, QpType, RecvWr, SendOp, SendWr,
 };
 
-use crate::conn_slot::ConnSlot;
+use crate::conn_slot::{Attachment, ConnSlot};
 use crate::cq::HostCq;
 use crate::device_kind::{DeviceId, DeviceKind};
 use crate::driver::{Driver, LinkWatcher};
@@ -282,7 +282,7 @@ impl HostQp {
         agreed: &Agreed,
         role: MpaRole,
         watcher: Arc<dyn LinkWatcher>,
-    ) -> Result<(), Misuse> {
+    ) -> Result<Attachment, Misuse> {
         let stream = stream.into();
         if !matches!(self.state(), QpState::Init | QpState::Rtr) {
             return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
@@ -334,6 +334,11 @@ impl HostQp {
     /// is flushed, and the watcher hears of it.
     pub fn disconnect(&self) {
         self.slot.disconnect();
+    }
+
+    /// The same, if the connection is that one still: who brought it may be late.
+    pub fn disconnect_only(&self, attachment: Attachment) {
+        self.slot.disconnect_only(attachment);
     }
 
     /// Ends it. Its completions that were not polled are gone, and so are its events; gives how
@@ -394,7 +399,7 @@ pub(crate) fn take_stream(
     role: MpaRole,
     watcher: Arc<dyn LinkWatcher>,
     manner: CompletionRule,
-) -> Result<(), Misuse> {
+) -> Result<Attachment, Misuse> {
     let open = matches!(qp.state(), QpState::Init | QpState::Rtr | QpState::Rts);
     if !open || slot.is_attached() {
         return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
@@ -438,6 +443,5 @@ pub(crate) fn take_stream(
             mpa.set_tap(tap);
         }
     }
-    slot.attach(mpa, stream, watcher);
-    Ok(())
+    slot.attach(mpa, stream, watcher)
 }

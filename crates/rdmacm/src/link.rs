@@ -81,10 +81,11 @@ impl CmId {
         let mut inner = self.lock();
         let linked = matches!(inner.stage, IdStage::Linked | IdStage::Parting(_));
         match attached {
-            Ok(()) if !linked => {
-                // Given up or destroyed meanwhile, or over already.
+            Ok(attachment) if !linked => {
+                // Given up or destroyed meanwhile, or over already; and the application may have
+                // connected its queue pair anew.
                 drop(inner);
-                qp.disconnect();
+                qp.disconnect_only(attachment);
             }
             Err(misuse) if linked => {
                 inner.leave_stage();
@@ -92,7 +93,7 @@ impl CmId {
             }
             _ => {}
         }
-        attached
+        attached.map(drop)
     }
 
     /// As [`CmId::link`], for an attempt of this side: its failure is an event.

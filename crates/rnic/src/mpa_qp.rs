@@ -86,7 +86,8 @@ pub struct MpaQp {
 }
 
 impl MpaQp {
-    /// Binds `qp` to `link` and makes it ready to send.
+    /// Binds `qp` to `link` and makes it ready to send, if it waits for a connection: it may have
+    /// failed, or have been reset, a moment ago.
     pub fn new(qp: Arc<Qp>, link: &MpaLink<'_>, now_ns: u64) -> Self {
         let agreed = link.agreed;
         let mut mpa = weft_mpa::MpaStream::new(link.role, agreed);
@@ -109,7 +110,7 @@ impl MpaQp {
             attrs.max_rd_atomic = agreed.ord.min(255) as u8;
             attrs.max_dest_rd_atomic = agreed.ird.min(255) as u8;
         });
-        qp.enter(QpState::Rts);
+        [QpState::Init, QpState::Rtr].into_iter().for_each(|from| qp.proceed(from, QpState::Rts));
         let initiator = link.role == MpaRole::Initiator;
         Self {
             qp,

@@ -161,6 +161,31 @@ fn a_connection_that_is_brought_to_a_queue_pair_which_is_being_destroyed_ends() 
     }
 }
 
+/// Has the application set the state of a queue pair while a connection is brought to it; gives
+/// the state that it has then, and whether the connection is open.
+fn set_while_brought(state: QpState) -> impl Iterator<Item = (QpState, bool)> {
+    let context = context();
+    (0..500).map(move |round| {
+        let qp = queue_pair(&context);
+        let attr = QpAttr { state, ..QpAttr::default() };
+        let _far = while_brought(&qp, round, || qp.modify(&attr, QpAttrMask::STATE).unwrap());
+        let is_open = qp.slot.inspect(|driver| driver.is_some_and(Driver::is_open));
+        let state = qp.state();
+        qp.destroy().unwrap();
+        (state, is_open)
+    })
+}
+
+#[test]
+fn a_queue_pair_that_the_application_fails_while_a_connection_is_brought_stays_failed() {
+    assert!(set_while_brought(QpState::Err).all(|after| after == (QpState::Err, false)));
+}
+
+#[test]
+fn a_queue_pair_that_the_application_resets_while_a_connection_is_brought_stays_reset() {
+    assert!(set_while_brought(QpState::Reset).all(|after| after == (QpState::Reset, false)));
+}
+
 /// Names `peer` to `qp`, which connects by itself then.
 fn name_peer(qp: &HostQp, peer: &HostQp) {
     let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
@@ -235,4 +260,24 @@ fn a_group_keeps_no_completion_queue_whose_connections_are_gone() {
     own.destroy().unwrap();
     drop(own);
     assert_eq!(inner.strong_count(), 0);
+}
+
+#[test]
+fn who_is_late_to_end_a_connection_does_not_end_the_next_one() {
+    let qp = queue_pair(&context());
+    let bring = || {
+        let (near, far) = stream();
+        let agreed = Agreed::default();
+        (qp.attach(near, &agreed, MpaRole::Initiator, Arc::new(Nobody)).unwrap(), far)
+    };
+    let set = |state| qp.modify(&QpAttr { state, ..QpAttr::default() }, QpAttrMask::STATE).unwrap();
+    let is_open = || qp.slot.inspect(|driver| driver.is_some_and(Driver::is_open));
+    let (first, _far) = bring();
+    set(QpState::Reset);
+    set(QpState::Init);
+    let (second, _far) = bring();
+    qp.disconnect_only(first);
+    assert!(is_open());
+    qp.disconnect_only(second);
+    assert!(!is_open());
 }

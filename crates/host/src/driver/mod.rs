@@ -39,7 +39,7 @@ use weft_reactor::{PollSet, Pollable};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Conn, Input, LoopbackQp, MpaQp, RetryLimits, ShuttleQp, Written};
-use weft_verbs::Qp;
+use weft_verbs::{Qp, QpState};
 
 use cm_hook::CmHook;
 use lane::LaneSocket;
@@ -363,6 +363,21 @@ impl Driver {
     pub fn retire(&mut self) {
         self.end(Ending::Retired);
         self.core.phase = self.core.phase.after(PhaseChange::Gone);
+    }
+
+    /// Whether its queue pair was reset, and so is without it. One over Shuttle may have its
+    /// connection in RESET, as a stand-in has.
+    pub fn was_reset(&self) -> bool {
+        let is_mpa = matches!(self.core.conn, Some(Conn::Mpa(_)));
+        is_mpa && self.qp().state() == QpState::Reset
+    }
+
+    /// Ends the connection if its queue pair has failed.
+    pub fn follow_failure(&mut self) {
+        let is_dead = self.core.conn.as_ref().is_some_and(Conn::is_dead);
+        if self.qp().state() == QpState::Err && !is_dead {
+            self.disconnect();
+        }
     }
 
     /// Has the peer vanish, as far as this side can tell.

@@ -81,6 +81,9 @@ impl HostQp {
         self.hang_up();
         self.slot.abandon();
         self.inner.reset();
+        if self.slot.follow_reset() {
+            self.inner.reset();
+        }
     }
 
     fn fail(&self) {
@@ -88,6 +91,7 @@ impl HostQp {
         self.hang_up();
         self.slot.disconnect();
         self.inner.fail(None);
+        self.slot.follow_failure();
     }
 
     /// An RNIC's queue pair looks for the peer that the application named.
