@@ -18,14 +18,12 @@ use crate::errno::needs_memory;
 use crate::ibv::qp;
 use crate::log::log;
 use crate::rdma;
+use weft_verbs::{QpAttr, QpAttrMask};
 use weft_verbs_abi::cma::{
     IBV_QPT_UD, IdHead, QpInitAttr, RDMA_PS_TCP, Storage, rdma_cm_id, rdma_event_channel,
     rdma_ib_addr,
 };
-use weft_verbs_abi::{IBV_QPT_RC, ibv_ece, ibv_pd, ibv_qp_attr};
-
-/// Says that [`ibv_qp_attr::timeout`] is set.
-const IBV_QP_TIMEOUT: c_int = 1 << 9;
+use weft_verbs_abi::{IBV_QPT_RC, ibv_ece, ibv_pd};
 
 /// The default partition, which every port of a channel adapter is in; iWARP has none.
 const PKEY_DEFAULT: u16 = 0xFFFF;
@@ -219,23 +217,15 @@ impl IdObject {
 
     /// Lets the queue pair of the id show its state, and the acknowledgement timeout that was set.
     pub fn show_queue_pair(&self) {
-        let qp = self.head.id.qp.get();
-        // An application may have destroyed the queue pair without telling the id.
-        if qp.is_null() || qp::by_number(self.personality(), self.qp_num.get()).is_none() {
-            return;
-        }
+        // An application may have destroyed the queue pair without telling the id, or do so just
+        // now.
+        let (number, qp) = (self.qp_num.get(), self.head.id.qp.get());
+        let Some(core) = qp::refresh_living(self.personality(), number, qp) else { return };
         let rnic = self.personality() == DeviceKind::Iwarp;
         if let Some(timeout) = self.cm.ack_timeout().filter(|_| rnic) {
-            // SAFETY: zeroes are valid attributes.
-            let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
-            attr.timeout = timeout;
-            // SAFETY: the application keeps the queue pair of an id that it connects.
-            unsafe { qp::ibv_modify_qp(qp, &raw mut attr, IBV_QP_TIMEOUT) };
+            // A device that is gone takes none.
+            let _ = core.modify(&QpAttr { timeout, ..QpAttr::default() }, QpAttrMask::TIMEOUT);
         }
-        // SAFETY: as above.
-        unsafe { qp::refresh(qp) };
-        // SAFETY: as above.
-        let core = unsafe { &qp::tail(qp).core };
         if let Some(capabilities) = core.capabilities() {
             log!(Debug, "queue pair {:#x} is connected: {capabilities}", core.num());
         }

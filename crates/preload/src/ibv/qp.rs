@@ -64,6 +64,17 @@ pub fn acks(qp: *mut ibv_qp) -> AckCounts {
     AckCounts::at(qp, [offset_of!(ibv_qp, mutex), offset_of!(ibv_qp, cond), completed])
 }
 
+/// As [`refresh`], for a pointer that an application may have destroyed, or destroys just now: of
+/// the queue pair with that number, which this gives, and of no other.
+pub fn refresh_living(personality: DeviceKind, num: u32, qp: *mut ibv_qp) -> Option<Arc<HostQp>> {
+    let numbers = numbers();
+    let known = numbers.get(&(personality as u8, num)).filter(|known| known.place == qp.addr())?;
+    let core = known.core.upgrade()?;
+    // SAFETY: who destroys it takes it off the list before, which is locked here.
+    unsafe { (*qp).state = core.state() as c_int };
+    Some(core)
+}
+
 /// Copies the state of the queue pair to the field that applications read.
 ///
 /// # Safety
@@ -125,7 +136,7 @@ pub unsafe fn create(
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
     };
-    numbers().insert((personality as u8, core.num()), Arc::downgrade(&core));
+    let (number, weak) = ((personality as u8, core.num()), Arc::downgrade(&core));
     init.cap = qp_attr::cap_to_c(core.query().cap);
     // SAFETY: all zeroes is valid: integers, null pointers, absent functions.
     let mut public: ibv_qp_ex = unsafe { mem::zeroed() };
@@ -142,6 +153,7 @@ pub unsafe fn create(
         },
     );
     registry::add(cookie, qp);
+    numbers().insert(number, NumberedQp { core: weak, place: qp.addr() });
     qp
 }
 
@@ -168,8 +180,14 @@ fn kind(personality: DeviceKind, raw: c_int) -> Option<QpType> {
     }
 }
 
+/// A queue pair, and where the application has it.
+struct NumberedQp {
+    core: Weak<HostQp>,
+    place: usize,
+}
+
 /// Each device has numbers of its own.
-type QpsByNumber = BTreeMap<(u8, u32), Weak<HostQp>>;
+type QpsByNumber = BTreeMap<(u8, u32), NumberedQp>;
 
 fn numbers() -> MutexGuard<'static, QpsByNumber> {
     static NUMBERS: Mutex<QpsByNumber> = Mutex::new(QpsByNumber::new());
@@ -179,7 +197,7 @@ fn numbers() -> MutexGuard<'static, QpsByNumber> {
 /// The queue pair of that number: rdma-cm connects queue pairs that it did not make by their
 /// numbers.
 pub fn by_number(personality: DeviceKind, num: u32) -> Option<Arc<HostQp>> {
-    numbers().get(&(personality as u8, num))?.upgrade()
+    numbers().get(&(personality as u8, num))?.core.upgrade()
 }
 
 /// Converts the attributes of a creation; none without the objects that the type needs.
