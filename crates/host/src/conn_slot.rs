@@ -10,6 +10,7 @@ use std::time::Instant;
 use weft_capture::CaptureTap;
 use weft_net::stream::MpaCarrier;
 use weft_os::clock;
+use weft_os::thread::Uncancelled;
 use weft_reactor::Pollable;
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
@@ -283,6 +284,8 @@ impl ConnSlot {
     }
 
     fn step(&self, guard: MutexGuard<'_, Guarded>, wakes: PostponedWakes, now: Instant) {
+        // What it brings about is told to the end.
+        let _uncancelled = Uncancelled::begin();
         let act = |guarded: &mut Guarded, work| {
             let driver = guarded.driver.as_deref_mut()?;
             let notices = self.act(driver, work, now);

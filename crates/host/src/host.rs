@@ -126,6 +126,8 @@ pub(crate) struct Local {
     pub past_work: PastWork,
     /// Set by its exit, which ends connections of which nobody is to hear.
     pub exits: AtomicBool,
+    /// Its devices. Threads of a parent may hold locks of that one's for ever.
+    pub adapters: [OnceLock<Arc<RdmaDevice>>; DeviceId::SLOTS],
     /// None if it is not to be seen, or cannot be.
     pub publisher: OnceLock<Option<Publisher>>,
 }
@@ -167,7 +169,6 @@ pub struct Host {
     /// Generations up to this one, exclusive, have begun to make their [`Local`].
     begun_before: AtomicUsize,
     locals: [OnceLock<Box<Local>>; GENERATIONS],
-    adapters: [OnceLock<Arc<RdmaDevice>>; DeviceId::SLOTS],
     /// What files stand for: domains of extended reliable connections.
     named: Mutex<Named>,
     queue_pairs: AtomicU32,
@@ -207,7 +208,6 @@ impl Host {
             generation: AtomicUsize::new(0),
             begun_before: AtomicUsize::new(0),
             locals: [const { OnceLock::new() }; GENERATIONS],
-            adapters: [const { OnceLock::new() }; DeviceId::SLOTS],
             named: Mutex::default(),
             queue_pairs: AtomicU32::new(1),
             completion_queues: AtomicU32::new(1),
@@ -260,6 +260,7 @@ impl Host {
                 open_at_exit: OpenAtExit::default(),
                 past_work: PastWork::default(),
                 exits: AtomicBool::new(false),
+                adapters: [const { OnceLock::new() }; DeviceId::SLOTS],
                 publisher: OnceLock::new(),
             })
         })
@@ -401,10 +402,10 @@ impl Host {
         self.faults().map_or(Ok(()), |faults| faults.refuse(verb, id))
     }
 
-    /// A device of this host.
+    /// A device of this host, in this process.
     pub(crate) fn adapter(&self, device: DeviceId) -> &Arc<RdmaDevice> {
         let limits = device.kind.limits();
-        self.adapters[device.slot()]
+        self.local().adapters[device.slot()]
             .get_or_init(|| Arc::new(RdmaDevice::new(limits, Box::new(random::random))))
     }
 

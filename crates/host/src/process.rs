@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use weft_os::{clock, fds, sys};
+use weft_os::{calls, clock, fds, sys};
 
 use crate::connections::LINGER;
 use crate::host::{Host, HostSetup, Local};
 
 /// Who ends at once waits no longer than this for those who are at work on its connections.
 const LAST_WORDS: Duration = Duration::from_millis(10);
-/// Who forks waits no longer than this for the engine's threads.
+/// Who forks waits no longer than this for calls of other threads, and for the engine's threads.
 const STILLNESS: Duration = Duration::from_millis(100);
 
 /// A library that is loaded into the processes of others and keeps one host there: it follows the
@@ -71,8 +71,10 @@ extern "C" fn exit<H: HostHome>() {
 }
 
 extern "C" fn before_fork<H: HostHome>() {
+    let until = clock::now() + STILLNESS;
+    calls::pause(until);
     if let Some(local) = local::<H>() {
-        local.reactor.park(clock::now() + STILLNESS);
+        local.reactor.park(until);
     }
 }
 
@@ -80,6 +82,7 @@ extern "C" fn in_parent<H: HostHome>() {
     if let Some(local) = local::<H>() {
         local.reactor.resume();
     }
+    calls::resume();
 }
 
 /// The child has neither the threads of its parent nor business with its connections.
@@ -87,5 +90,6 @@ extern "C" fn in_child<H: HostHome>() {
     if let Some(host) = H::place().get() {
         host.forget();
     }
+    calls::forget();
     fds::close_all();
 }

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use weft_os::thread::Uncancelled;
 use weft_verbs::Wake;
 
 thread_local! {
@@ -50,14 +51,15 @@ impl Wake for AfterLock {
     }
 }
 
-/// A step of this thread on a connection. It begins with the lock, and is dropped after it.
-pub(crate) struct PostponedWakes(());
+/// A step of this thread on a connection. It begins with the lock, and is dropped after it; the
+/// thread is not cancelled meanwhile.
+pub(crate) struct PostponedWakes(Uncancelled);
 
 impl PostponedWakes {
     /// Postpones the wake-ups of this thread from now on.
     pub fn begin() -> Self {
         STEPS.set(STEPS.get() + 1);
-        Self(())
+        Self(Uncancelled::begin())
     }
 }
 

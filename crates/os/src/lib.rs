@@ -15,6 +15,7 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
+pub mod calls;
 pub mod clock;
 pub mod fds;
 pub mod mark;

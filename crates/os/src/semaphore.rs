@@ -6,6 +6,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use crate::calls::sleeping;
+use crate::thread::Uncancelled;
+
 /// A new one with a count of zero, which is read one by one and blocks.
 ///
 /// # Errors
@@ -22,7 +25,7 @@ pub fn open() -> io::Result<OwnedFd> {
 
 /// Adds one. It cannot fail: the count never comes near its maximum.
 pub fn put(fd: BorrowedFd<'_>) {
-    let one = 1u64.to_ne_bytes();
+    let (one, _uncancelled) = (1u64.to_ne_bytes(), Uncancelled::begin());
     // SAFETY: the buffer is 8 bytes, which is what an eventfd takes.
     unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
@@ -36,8 +39,9 @@ pub fn put(fd: BorrowedFd<'_>) {
 /// `EAGAIN` where it does not sleep, `EINTR` when a signal handler ran.
 pub fn take(fd: RawFd) -> io::Result<()> {
     let mut token = [0u8; 8];
+    let (place, len) = (token.as_mut_ptr().cast(), token.len());
     // SAFETY: the buffer is 8 bytes.
-    let n = unsafe { libc::read(fd, token.as_mut_ptr().cast(), token.len()) };
+    let n = sleeping(|| unsafe { libc::read(fd, place, len) });
     if n >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -51,7 +55,7 @@ pub fn wait(fd: RawFd, limit: Option<Duration>) -> io::Result<()> {
         .map_or(-1, |limit| i32::try_from(limit.as_millis().saturating_add(1)).unwrap_or(i32::MAX));
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: `poll` is one live entry.
-    if unsafe { libc::poll(&mut poll, 1, millis) } >= 0 {
+    if sleeping(|| unsafe { libc::poll(&mut poll, 1, millis) }) >= 0 {
         return Ok(());
     }
     let error = io::Error::last_os_error();
@@ -68,5 +72,5 @@ pub fn sleeps(fd: RawFd) -> bool {
 /// Sleeps until a signal handler has run.
 pub fn pause() {
     // SAFETY: the call takes nothing.
-    unsafe { libc::pause() };
+    sleeping(|| unsafe { libc::pause() });
 }

@@ -11,6 +11,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::calls::sleeping;
+use crate::thread::Uncancelled;
+
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -91,7 +94,7 @@ fn epoll_wait_coarsely(
     // Rounded up: waking before the time is due would spin.
     let timeout_ms =
         timeout.map_or(-1, |t| t.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32);
-    let room = events.len() as libc::c_int;
+    let (room, _uncancelled) = (events.len() as libc::c_int, Uncancelled::begin());
     // SAFETY: `events` is a live slice of `room` entries.
     let n = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), room, timeout_ms) };
     n.max(0) as usize
@@ -118,8 +121,12 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) -> io::Result<u32>
         tv_nsec: limit.subsec_nanos().into(),
     };
     let (place, mask) = (watched.as_mut_ptr(), std::ptr::null::<libc::sigset_t>());
-    // SAFETY: `watched` has `count` entries or more; the time is a live local; there is no mask.
-    check(unsafe { libc::ppoll(place, count as libc::nfds_t, &limit, mask) })?;
+    let sleep = || {
+        // SAFETY: `watched` has `count` entries or more; the time is a live local; there is no
+        // mask.
+        check(unsafe { libc::ppoll(place, count as libc::nfds_t, &limit, mask) })
+    };
+    sleeping(sleep)?;
     let readable = |bits: u32, (at, place): (usize, &libc::pollfd)| {
         if place.revents != 0 { bits | 1 << at } else { bits }
     };
@@ -167,14 +174,14 @@ pub fn handlers() -> Handlers {
 
 /// Adds one to an eventfd.
 pub fn notify(fd: BorrowedFd<'_>) {
-    let one = 1u64.to_ne_bytes();
+    let (one, _uncancelled) = (1u64.to_ne_bytes(), Uncancelled::begin());
     // SAFETY: `one` is a live array of its own length.
     unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
 /// Takes everything out of an eventfd.
 pub fn drain(fd: BorrowedFd<'_>) {
-    let mut count = [0u8; 8];
+    let (mut count, _uncancelled) = ([0u8; 8], Uncancelled::begin());
     // SAFETY: `count` is a live array of its own length.
     unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
 }
@@ -222,7 +229,7 @@ pub fn getrandom(bytes: &mut [u8]) -> io::Result<()> {
 /// Takes one from a counter (`EFD_SEMAPHORE`) that is not zero; whether it did. It never sleeps,
 /// whatever the application made of the descriptor's flags.
 pub fn take_one(fd: BorrowedFd<'_>) -> bool {
-    let mut count = [0u8; 8];
+    let (mut count, _uncancelled) = ([0u8; 8], Uncancelled::begin());
     let len = count.len();
     let buffer = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: len };
     // SAFETY: one buffer of 8 bytes that outlives the call.

@@ -76,6 +76,65 @@ pub fn this_thread() -> ThreadId {
     ThreadId(PLACE.with(|place| ptr::from_ref(place).addr()))
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE` of Linux, which the `libc` crate lacks.
+const CANCEL_DISABLE: libc::c_int = 1;
+
+thread_local! {
+    /// The guards that this thread has, and what the application had set before the first.
+    static UNCANCELLED: Cell<(u32, libc::c_int)> = const { Cell::new((0, 0)) };
+}
+
+fn set_cancel_state(state: libc::c_int) -> libc::c_int {
+    let mut before = state;
+    // SAFETY: changes this thread alone, and writes to a live local.
+    unsafe { pthread_setcancelstate(state, &mut before) };
+    before
+}
+
+/// Has a cancellation of this thread (`pthread_cancel`) wait until the guard is dropped. A thread
+/// ends in the first call of the C library that reads, writes or waits, and what it has locked then
+/// is locked for ever: applications cancel threads that make calls in which an adapter's library
+/// makes none of these.
+#[must_use]
+pub struct Uncancelled(());
+
+impl Uncancelled {
+    /// Begins. Guards of one thread may overlap.
+    pub fn begin() -> Self {
+        let (guards, before) = UNCANCELLED.get();
+        let before = if guards == 0 { set_cancel_state(CANCEL_DISABLE) } else { before };
+        UNCANCELLED.set((guards + 1, before));
+        Self(())
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        let (guards, before) = UNCANCELLED.get();
+        UNCANCELLED.set((guards.saturating_sub(1), before));
+        if guards == 1 {
+            set_cancel_state(before);
+        }
+    }
+}
+
+/// Does `sleep`, in which this thread may be cancelled whatever guards it has, as far as the
+/// application permits it. The thread must hold no lock.
+pub(crate) fn while_cancellable<T>(sleep: impl FnOnce() -> T) -> T {
+    let (guards, before) = UNCANCELLED.get();
+    if guards == 0 {
+        return sleep();
+    }
+    set_cancel_state(before);
+    let result = sleep();
+    set_cancel_state(CANCEL_DISABLE);
+    result
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -94,5 +153,27 @@ mod tests {
         assert_eq!(name, "weft-test\n");
         assert_ne!(other, this_thread());
         assert_eq!(this_thread(), this_thread());
+    }
+
+    /// What the thread's state of cancellation is.
+    fn cancel_state() -> libc::c_int {
+        let state = set_cancel_state(CANCEL_DISABLE);
+        set_cancel_state(state);
+        state
+    }
+
+    #[test]
+    fn a_thread_is_cancellable_but_under_guards_and_as_the_application_has_it_where_it_sleeps() {
+        for own in [0, CANCEL_DISABLE] {
+            set_cancel_state(own);
+            let outer = Uncancelled::begin();
+            let inner = Uncancelled::begin();
+            drop(outer);
+            assert_eq!(cancel_state(), CANCEL_DISABLE);
+            assert_eq!(while_cancellable(cancel_state), own);
+            assert_eq!(cancel_state(), CANCEL_DISABLE);
+            drop(inner);
+            assert_eq!([cancel_state(), while_cancellable(cancel_state)], [own, own]);
+        }
     }
 }

@@ -7,7 +7,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use weft_host::EventCounter;
+use weft_os::calls::sleeping;
 use weft_os::fds;
+use weft_os::thread::Uncancelled;
 use weft_verbs::Wake;
 
 use crate::errno;
@@ -89,7 +91,8 @@ impl EventCounter for EventFd {
         let mut count = 0_u64;
         let buffer = (&raw mut count).cast::<c_void>();
         // SAFETY: the buffer has the eight bytes that an eventfd writes.
-        let read = unsafe { libc::read(self.raw(), buffer, size_of::<u64>()) };
+        let take = || unsafe { libc::read(self.raw(), buffer, size_of::<u64>()) };
+        let read = sleeping(take);
         if read < 0 { Err(errno::get()) } else { Ok(()) }
     }
 
@@ -104,7 +107,7 @@ impl EventCounter for EventFd {
             return;
         }
         let count = u64::from(events);
-        let from = (&raw const count).cast::<c_void>();
+        let (from, _uncancelled) = ((&raw const count).cast::<c_void>(), Uncancelled::begin());
         // SAFETY: eight readable bytes. The counter cannot overflow: it counts queued events.
         unsafe { libc::write(self.raw(), from, size_of::<u64>()) };
     }

@@ -97,7 +97,8 @@ macro_rules! next {
     };
 }
 
-/// First line of every exported function: under `WEFT=off`, returns what the real one returns.
+/// First line of every exported function: under `WEFT=off`, returns what the real one returns;
+/// otherwise the function is a [`LibraryCall`](weft_os::calls::LibraryCall) from there on.
 ///
 /// `pass_when_off!(ibv_alloc_pd(context))`; the arguments are those of the exported function. With
 /// a second one, `pass_when_off!(ibv_alloc_pd(context), pass::calls::alloc_pd)`, that function is
@@ -111,6 +112,7 @@ macro_rules! pass_when_off {
                 None => $crate::real::Absent::absent(),
             };
         }
+        let _call = weft_os::calls::LibraryCall::begin();
     };
     ($name:ident($($arg:expr),* $(,)?), $between:path) => {
         if $crate::env::off() {
@@ -121,6 +123,7 @@ macro_rules! pass_when_off {
                 None => $crate::real::Absent::absent(),
             };
         }
+        let _call = weft_os::calls::LibraryCall::begin();
     };
 }
 

@@ -65,6 +65,22 @@ fn what_succeeded_is_seen_before_the_end_however_late_the_application_looks() {
 }
 
 #[test]
+fn a_thread_that_is_cancelled_ends_in_no_call_that_holds_locks() {
+    let dir = common::dir("cancelled");
+    let program = dir.build("cancelled.c", "cancelled", &["-lrdmacm", "-libverbs"]);
+    for lane in ["on", "off"] {
+        succeed(preloaded(&program).arg("weft0").env("WEFT_LANE", lane));
+    }
+}
+
+#[test]
+fn children_use_the_device_while_threads_of_their_parent_do() {
+    let dir = common::dir("forked");
+    let program = dir.build("forked.c", "forked", &["-lrdmacm", "-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
 fn ids_join_groups_and_leave_them() {
     let dir = common::dir("joined");
     let program = dir.build("joined.c", "joined", &["-lrdmacm", "-libverbs"]);

@@ -1,5 +1,6 @@
 //! The count of an id's events that the application has read and not acknowledged yet.
 
+use weft_os::calls::sleeping;
 use weft_sync::{Condvar, Mutex};
 
 /// The events of one id that were delivered and not acknowledged: a count to wait on.
@@ -26,7 +27,6 @@ impl UnackedEvents {
 
     /// Sleeps until every delivered event is acknowledged.
     pub(crate) fn wait(&self) {
-        let open = self.open.lock();
-        drop(self.settled.wait_while(open, |open| *open > 0));
+        sleeping(|| drop(self.settled.wait_while(self.open.lock(), |open| *open > 0)));
     }
 }

@@ -10,6 +10,7 @@ use std::ptr;
 use super::sockaddr;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
+use weft_os::calls::sleeping;
 use weft_verbs_abi::IBV_QPT_RC;
 use weft_verbs_abi::cma::{
     IBV_QPT_UD, RAI_DNS, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_TCP, RDMA_PS_UDP, Storage,
@@ -123,7 +124,9 @@ unsafe fn look_up(
     let hints = hints.to_libc();
     let mut list = ptr::null_mut();
     // SAFETY: the caller passes strings or NULL; `list` receives a list that is freed below.
-    let code = unsafe { libc::getaddrinfo(node, service, &raw const hints, &raw mut list) };
+    let find = || unsafe { libc::getaddrinfo(node, service, &raw const hints, &raw mut list) };
+    // A server of names may let it wait for seconds.
+    let code = sleeping(find);
     if code != 0 {
         return Err(code);
     }

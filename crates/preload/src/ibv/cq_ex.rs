@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use super::cq::{self, CqRequest, CqTail};
 use crate::errno;
+use weft_os::calls::LibraryCall;
 use weft_verbs_abi::*;
 
 /// Slot `create_cq_ex`. Fields beyond the standard ones and time stamps (VLAN, tags) are refused.
@@ -14,6 +15,7 @@ pub unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
+    let _call = LibraryCall::begin();
     // SAFETY: readable by contract.
     let attr = unsafe { *attr };
     let has_flags = attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;

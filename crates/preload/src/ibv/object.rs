@@ -7,6 +7,8 @@ use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use weft_os::calls::sleeping;
+
 /// A public C structure and its private tail, in one allocation that does not move.
 #[repr(C)]
 pub struct Object<P, T> {
@@ -121,7 +123,7 @@ impl AckCounts {
                 break;
             }
             // SAFETY: the mutex is locked by this thread.
-            unsafe { libc::pthread_cond_wait(self.cond, self.mutex) };
+            sleeping(|| unsafe { libc::pthread_cond_wait(self.cond, self.mutex) });
         }
         // SAFETY: locked above.
         unsafe { libc::pthread_mutex_unlock(self.mutex) };

@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use weft_host::DeviceKind;
+use weft_os::calls::LibraryCall;
 use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr, limits};
 
 use super::object::SpanLock;
@@ -148,6 +149,7 @@ pub unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
+    let _call = LibraryCall::begin();
     // SAFETY: readable by contract.
     let attr = unsafe { &mut *attr };
     // SAFETY: open by contract.

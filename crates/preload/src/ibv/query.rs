@@ -8,6 +8,7 @@ use std::mem::{offset_of, size_of};
 use std::{mem, ptr};
 
 use weft_host::{DeviceId, DeviceKind};
+use weft_os::calls::LibraryCall;
 use weft_verbs::Limits;
 
 use super::device::{copy_text, guid, system_guid};
@@ -141,6 +142,7 @@ pub unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
+    let _call = LibraryCall::begin();
     // SAFETY: open by contract.
     if let Err(code) = unsafe { check_device(context) } {
         return errno::code(code);
@@ -264,6 +266,7 @@ pub unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     size: usize,
 ) -> c_int {
+    let _call = LibraryCall::begin();
     // SAFETY: open by contract.
     if let Err(code) = unsafe { check_device(context) } {
         return errno::code(code);

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use weft_host::{HostCq, HostSrq, HostXrcd, SrqInit};
+use weft_os::calls::LibraryCall;
 
 use super::context::Held;
 use super::object::{AckCounts, Object, handle};
@@ -109,6 +110,7 @@ pub unsafe extern "C" fn create_srq_ex(
 ) -> *mut ibv_srq {
     const PLAIN: u32 = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
     const OF_DOMAIN: u32 = PLAIN | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    let _call = LibraryCall::begin();
     // SAFETY: as this function's contract.
     let attr = unsafe { &mut *attr };
     let has = |bits| attr.comp_mask & bits == bits;

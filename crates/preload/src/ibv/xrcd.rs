@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use weft_host::{HostXrcd, XrcdFile};
+use weft_os::calls::LibraryCall;
 
 use super::context::Held;
 use super::object::Object;
@@ -37,6 +38,7 @@ pub unsafe extern "C" fn open_xrcd(
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
     const KNOWN: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    let _call = LibraryCall::begin();
     needs_memory!(errno::null);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
@@ -60,6 +62,7 @@ pub unsafe extern "C" fn open_xrcd(
 /// # Safety
 /// `xrcd` is open and not used afterwards.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    let _call = LibraryCall::begin();
     // SAFETY: open by contract.
     let result = errno::positive(unsafe { tail(xrcd) }.core.close());
     if result == 0 {
