@@ -367,11 +367,35 @@ pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> 
     Ok(unsafe { &*std::ptr::slice_from_raw_parts(place.cast::<AtomicU64>(), words) })
 }
 
-/// Runs `handler` when the process exits normally.
-pub fn at_exit(handler: extern "C" fn()) {
-    // SAFETY: `handler` is a function of this library, which is never unloaded.
-    unsafe { libc::atexit(handler) };
+/// Functions that [`at_exit`] has room for.
+const EXIT_HANDLERS_MAX: usize = 8;
+
+type ExitHandler = extern "C" fn();
+
+/// What runs when the process exits, in the order in which it was added.
+static EXIT_HANDLERS: [OnceLock<ExitHandler>; EXIT_HANDLERS_MAX] =
+    [const { OnceLock::new() }; EXIT_HANDLERS_MAX];
+
+/// Runs `handler` when the process exits normally, after the handlers and destructors of the
+/// application, which may still use what the handler ends; the one that was added last runs first.
+/// Functions of `atexit` would run before those that the application has registered earlier.
+pub fn at_exit(handler: ExitHandler) {
+    let kept = EXIT_HANDLERS.iter().any(|place| place.set(handler).is_ok());
+    if !kept {
+        // SAFETY: `handler` is a function of this library, which is never unloaded.
+        unsafe { libc::atexit(handler) };
+    }
 }
+
+extern "C" fn run_exit_handlers() {
+    EXIT_HANDLERS.iter().rev().filter_map(OnceLock::get).for_each(|handler| handler());
+}
+
+/// The C library calls what is in this section once the functions of `atexit` have returned.
+// SAFETY: a section of pointers to functions without arguments, of which this is one.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END_OF_EXIT: ExitHandler = run_exit_handlers;
 
 /// Runs `before` every fork, then `parent` and `child` in the two processes.
 pub fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {

@@ -50,8 +50,7 @@ extern "C" fn at_exit() {
 /// functions that were registered last run first, so the reactor must run already.
 fn register_exit() {
     if !Registry::get().lingers.swap(true, Ordering::AcqRel) {
-        // SAFETY: the function takes nothing, and lives as long as the library.
-        unsafe { libc::atexit(at_exit) };
+        weft_os::sys::at_exit(at_exit);
     }
 }
 

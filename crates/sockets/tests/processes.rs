@@ -100,3 +100,21 @@ fn who_is_left_with_a_listener_takes_the_pairs_that_are_offered_to_it() {
     let [server, caller] = run("handed.c", "orphan", PAIR);
     assert_eq!([count(&server, PAIR), count(&caller, PAIR)], [CALLS; 2], "{server}{caller}");
 }
+
+/// What `exits.c` says, ended in this way.
+fn exit(how: &str) -> (String, String) {
+    let dir = common::dir(&format!("exits-{how}"));
+    let path = common::build(&dir, "exits.c");
+    let ended = program(&path, true).arg(how).start().wait_group().success();
+    (ended.stdout, ended.stderr)
+}
+
+#[test]
+fn handlers_of_the_end_of_a_process_have_their_sockets() {
+    assert_eq!(count(&exit("handler").1, "goodbye"), 1);
+}
+
+#[test]
+fn what_a_stream_over_a_socket_holds_arrives_though_the_process_ends() {
+    assert_eq!(count(&exit("stream").1, "held"), 1);
+}

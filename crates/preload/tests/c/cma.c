@@ -491,34 +491,62 @@ static void devices(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
-/* Threads that sleep on a channel while the process ends may have no memory left for an event. */
-static void unheard(void)
-{
-	struct pollfd ends[] = { { here->fd, POLLIN, 0 }, { there->fd, POLLIN, 0 } };
-	if (poll(ends, 2, 100) != 0)
-		_exit(1);
-}
+/* A connection of which both ends are here. */
+static struct rdma_cm_id *left, *right;
 
-/* A connection that the end of the process ends. */
-static void left_open(void)
+static void connect_both(void)
 {
 	channels();
+	address.sin_port = 0;
 	listen_here();
-	struct rdma_cm_id *active = route();
+	left = route();
 	struct rdma_conn_param param = hello;
-	give_qp(active);
-	CHECK(rdma_connect(active, &param) == 0);
-	struct rdma_cm_id *passive = request("hello");
-	give_qp(passive);
-	CHECK(rdma_accept(passive, &param) == 0);
+	give_qp(left);
+	CHECK(rdma_connect(left, &param) == 0);
+	right = request("hello");
+	give_qp(right);
+	CHECK(rdma_accept(right, &param) == 0);
 	expect(there, RDMA_CM_EVENT_ESTABLISHED);
 	expect(here, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static atomic_int watches;
+
+/* Threads that still run while the process ends may have no memory left for an event, and find no
+ * completion either. */
+static void *watcher(void *unused)
+{
+	for (;;) {
+		struct pollfd ends[] = { { here->fd, POLLIN, 0 }, { there->fd, POLLIN, 0 } };
+		struct ibv_wc wc;
+		if (poll(ends, 2, 0) != 0 || ibv_poll_cq(right->recv_cq, 1, &wc) != 0)
+			_exit(1);
+		watches = 1;
+	}
+	return unused;
+}
+
+/* Handlers and destructors that run while the process ends may still use a connection. */
+static void last_words(void)
+{
+	send_one(left, right);
+	CHECK(rdma_disconnect(left) == 0);
+	expect(there, RDMA_CM_EVENT_DISCONNECTED);
+	expect(here, RDMA_CM_EVENT_DISCONNECTED);
+	/* What the end of the process ends. */
+	connect_both();
+	pthread_t thread;
+	struct ibv_recv_wr recv = { .wr_id = 1 }, *bad;
+	CHECK(ibv_post_recv(right->qp, &recv, &bad) == 0);
+	CHECK(pthread_create(&thread, NULL, watcher, NULL) == 0);
+	while (!watches)
+		usleep(1000);
 }
 
 int main(void)
 {
 	/* Called after what the library registers later. */
-	CHECK(atexit(unheard) == 0);
+	CHECK(atexit(last_words) == 0);
 	adapter = !strcmp(getenv("WEFT_TRANSPORT"), "shuttle");
 	channels();
 	interruption();
@@ -538,6 +566,6 @@ int main(void)
 	rdma_destroy_event_channel(there);
 	destruction_wakes_nobody();
 	a_late_reader_sleeps_too();
-	left_open();
+	connect_both();
 	return 0;
 }
