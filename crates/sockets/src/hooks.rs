@@ -20,7 +20,7 @@ use crate::connect::{self as connecting, ConnectResult};
 use crate::listener::ListenerTable;
 use crate::names::SocketEnds;
 use crate::real::next;
-use crate::registry::Registry;
+use crate::registry::{HeldOutput, Registry};
 use crate::report::Carrier;
 use crate::{guard, pair, sys};
 
@@ -451,7 +451,7 @@ fn may_change(fd: RawFd) -> bool {
 /// As for the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    Registry::linger();
+    Registry::linger(HeldOutput::Dropped);
     // SAFETY: plain arguments; it does not come back.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };
     std::process::abort()

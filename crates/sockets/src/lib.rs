@@ -20,8 +20,9 @@
 //! - `strict`: where TCP does not take the place of SDP; `near`: where it does although there is
 //!   SDP; `fabric`: the transport below SDP; `abandoned`: connects that were given up;
 //!   `generations`: one registry per process.
-//! - `address`, `names`, `memory`, `process_lock`, `socket_diag`, `sys`: addresses, the names of
-//!   sockets, memory, a lock among processes, the kernel's table of sockets, system calls.
+//! - `address`, `names`, `memory`, `process_lock`, `socket_diag`, `stdio`, `sys`: addresses, the
+//!   names of sockets, memory, a lock among processes, the kernel's table of sockets, standard
+//!   streams, system calls.
 //!
 //! Invariants: nothing happens before the first TCP socket connects, listens or is watched, nothing
 //! is ever written to stdout, and what cannot be carried is left to the kernel as it was.
@@ -60,6 +61,7 @@ pub mod sends;
 mod settings;
 mod shadow_tcp;
 mod socket_diag;
+mod stdio;
 mod stream;
 mod strict;
 mod sys;

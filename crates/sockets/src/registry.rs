@@ -4,7 +4,6 @@
 //! This file has the only static of the crate, and only hooks and their direct callees use it.
 
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,12 +11,11 @@ use weft_os::clock;
 use weft_rdmacm::IdEvent;
 
 use crate::cm_events::CmHandlers;
-use crate::conn::SdpConn;
 use crate::conn::table::ConnTable;
 use crate::env::Env;
 use crate::generations::PerProcess;
 use crate::listener::ListenerTable;
-use crate::{guard, sys};
+use crate::{guard, stdio, sys};
 
 /// How long the end of a process waits for its sent bytes to arrive.
 const LINGER_LIMIT: Duration = Duration::from_secs(5);
@@ -43,7 +41,16 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn at_exit() {
-    Registry::linger();
+    Registry::linger(HeldOutput::Written);
+}
+
+/// What becomes of the output that standard streams hold when the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldOutput {
+    /// It is written (`exit`).
+    Written,
+    /// It is not (`_exit`): it may be a copy of what the parent of a fork holds.
+    Dropped,
 }
 
 /// Makes the end of the process wait for its bytes. The reactor ends by such a function too, and
@@ -101,25 +108,26 @@ impl Registry {
 
     /// The process ends: closes the sockets that the application has left open, and waits until
     /// their bytes have arrived, up to [`LINGER_LIMIT`].
-    pub fn linger() {
+    pub fn linger(output: HeldOutput) {
         let Some(registry) = Self::current().filter(|r| r.owner == std::process::id()) else {
             return;
         };
         let _inside = guard::enter();
-        let conns = &registry.conns;
-        let sockets = conns.app_sockets();
-        if sockets.is_empty() && conns.all().is_empty() {
+        let (conns, until) = (&registry.conns, clock::now() + LINGER_LIMIT);
+        let (Some(sockets), Some(all)) = (conns.app_sockets(until), conns.all(until)) else {
+            return;
+        };
+        if sockets.is_empty() && all.is_empty() {
             return;
         }
-        // What stdio still buffers would be written after the sockets are closed.
-        // SAFETY: null means every stream.
-        unsafe { libc::fflush(std::ptr::null_mut()) };
+        if output == HeldOutput::Written {
+            // It would be written after the sockets are closed.
+            stdio::flush();
+        }
         let fds: Vec<RawFd> = sockets.into_iter().flat_map(sys::find).collect();
         sys::close_sockets(&fds);
-        let until = clock::now() + LINGER_LIMIT;
-        while clock::now() < until {
-            let open: Vec<Arc<SdpConn>> = conns.all();
-            if !open.iter().any(|conn| conn.has_unsent()) {
+        while let Some(open) = conns.all(until) {
+            if !open.iter().any(|conn| conn.has_unsent()) || clock::now() >= until {
                 return;
             }
             sys::pause(LINGER_INTERVAL);

@@ -110,6 +110,16 @@ fn exit(how: &str) -> (String, String) {
 }
 
 #[test]
+fn a_process_ends_although_a_thread_waits_for_its_standard_input() {
+    assert_eq!(exit("stdin").0, "said\n");
+}
+
+#[test]
+fn a_child_that_ends_at_once_writes_nothing_of_what_its_parent_holds() {
+    assert_eq!(exit("child").0, "said\n");
+}
+
+#[test]
 fn handlers_of_the_end_of_a_process_have_their_sockets() {
     assert_eq!(count(&exit("handler").1, "goodbye"), 1);
 }

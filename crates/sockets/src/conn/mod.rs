@@ -263,9 +263,10 @@ impl SdpConn {
         self.set_timer(until);
     }
 
-    /// Whether bytes of the application have not arrived at the peer.
+    /// Whether bytes of the application have not arrived at the peer, as far as this thread can
+    /// tell: it may be the one that works on the connection, in a signal handler.
     pub fn has_unsent(&self) -> bool {
-        let mut inner = self.lock();
+        let Some(mut inner) = self.inner.try_lock() else { return true };
         if inner.is_over() || inner.phase().is_unclaimed() {
             return false;
         }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
+use weft_os::clock;
 use weft_rdmacm::{CmEvent, EventKind};
 use weft_sync::Mutex;
 
@@ -12,6 +14,18 @@ use super::SdpConn;
 use crate::abandoned::AbandonedConnects;
 use crate::env::Env;
 use crate::sys::{self, Inode};
+
+/// What `attempt` gives, tried again until then: who ends the process may have interrupted, in a
+/// signal handler, the very thread that it would wait for.
+fn retry<T>(until: Instant, attempt: impl Fn() -> Option<T>) -> Option<T> {
+    loop {
+        let found = attempt();
+        if found.is_some() || clock::now() >= until {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+}
 
 /// The connections of a process, and what they use.
 pub struct ConnTable {
@@ -61,9 +75,10 @@ impl ConnTable {
         drop(conn);
     }
 
-    /// All connections, in no order.
-    pub fn all(&self) -> Vec<Arc<SdpConn>> {
-        self.by_id.lock().values().cloned().collect()
+    /// All connections, in no order, for who ends the process; none if they are being changed until
+    /// then.
+    pub fn all(&self, until: Instant) -> Option<Vec<Arc<SdpConn>>> {
+        retry(until, || Some(self.by_id.try_lock()?.values().cloned().collect()))
     }
 
     /// The application has `socket` for the connection.
@@ -83,9 +98,10 @@ impl ConnTable {
         drop(conn);
     }
 
-    /// Every socket that the application has for a connection.
-    pub fn app_sockets(&self) -> Vec<Inode> {
-        self.by_socket.lock().keys().copied().collect()
+    /// Every socket that the application has for a connection, for who ends the process; none if
+    /// they are being changed until then.
+    pub fn app_sockets(&self, until: Instant) -> Option<Vec<Inode>> {
+        retry(until, || Some(self.by_socket.try_lock()?.keys().copied().collect()))
     }
 
     /// The connection behind a descriptor of the application.
