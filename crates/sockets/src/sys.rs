@@ -341,20 +341,36 @@ pub fn close(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
-/// Closes the sockets behind these descriptors of the application. The descriptors stay open, on
-/// `/dev/null`: another thread may be about to use one, or to close it, and its number must not
-/// become that of another file.
+/// Closes the sockets behind these descriptors of the application, of whose end its threads see
+/// nothing. The descriptors stay open, on sockets on which nothing comes: another thread may be
+/// about to use one, or to close it, and its number must not become that of another file.
 pub fn close_sockets(fds: &[RawFd]) {
-    let nothing = std::fs::File::open("/dev/null");
+    let mut silent: [Option<OwnedFd>; 2] = [None, None];
     for fd in fds {
-        match &nothing {
-            Ok(nothing) => {
+        let nonblocking = flags(*fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+        let place = &mut silent[usize::from(nonblocking)];
+        if place.is_none() {
+            *place = silent_socket(nonblocking).ok();
+        }
+        match place {
+            Some(silent) => {
                 // SAFETY: plain arguments.
-                unsafe { libc::dup3(nothing.as_raw_fd(), *fd, libc::O_CLOEXEC) };
+                unsafe { libc::dup3(silent.as_raw_fd(), *fd, libc::O_CLOEXEC) };
             }
-            Err(_) => close(*fd),
+            None => close(*fd),
         }
     }
+}
+
+/// A socket whose other end stays open until the process is no more, and says nothing.
+fn silent_socket(nonblocking: bool) -> io::Result<OwnedFd> {
+    let nonblocking = if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | nonblocking;
+    let mut ends = [-1; 2];
+    // SAFETY: the place has room for two descriptors.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }.into())?;
+    // SAFETY: the descriptor is new, and nothing else owns it; nobody owns the other one.
+    Ok(unsafe { OwnedFd::from_raw_fd(ends[0]) })
 }
 
 /// Sleeps for `time`, or until a signal.

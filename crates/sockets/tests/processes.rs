@@ -128,3 +128,9 @@ fn handlers_of_the_end_of_a_process_have_their_sockets() {
 fn what_a_stream_over_a_socket_holds_arrives_though_the_process_ends() {
     assert_eq!(count(&exit("stream").1, "held"), 1);
 }
+
+#[test]
+fn threads_of_a_process_that_ends_do_not_see_its_sockets_end() {
+    let (_, said) = exit("idle");
+    assert!(count(&said, SDP) == 4 && count(&said, "the end") == 0, "{said}");
+}
