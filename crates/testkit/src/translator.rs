@@ -100,10 +100,24 @@ impl Translator {
     /// # Panics
     /// If the kernel does not say.
     pub fn octets_out(&self) -> u64 {
-        let file = "/sys/class/net/outer/statistics/tx_bytes";
-        let line = format!("netns exec {} cat {file}", self.translating);
+        self.octets(&["tx_bytes"])
+    }
+
+    /// Bytes that have passed it, either way.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub fn octets_passed(&self) -> u64 {
+        self.octets(&["tx_bytes", "rx_bytes"])
+    }
+
+    /// The sum of these counters of its outer side.
+    fn octets(&self, names: &[&str]) -> u64 {
+        let file = |name: &&str| format!(" /sys/class/net/outer/statistics/{name}");
+        let files: String = names.iter().map(file).collect();
+        let line = format!("netns exec {} cat{files}", self.translating);
         let text = ip_from(&line).expect("its own counters");
-        text.trim().parse().expect("a number")
+        text.lines().map(|line| line.parse::<u64>().expect("a number")).sum()
     }
 }
 
