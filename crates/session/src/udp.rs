@@ -38,6 +38,8 @@ const DEPTH: u32 = WINDOW_MAX as u32 + 1024;
 const PATHS: &str = "WEFT_PATHS";
 /// The name of requests that have no buffer.
 const NO_SLOT: u64 = u64::MAX;
+/// The name of the request that says that nothing follows.
+const CLOSING: u64 = u64::MAX - 1;
 
 /// Silence after which the peer is asked for a sign of life.
 const PING_AFTER: Duration = Duration::from_secs(1);
@@ -248,10 +250,14 @@ impl UdpLink {
     }
 
     fn say(&self, kind: Kind, value: u64) -> Result<()> {
+        self.say_as(NO_SLOT, kind, value)
+    }
+
+    fn say_as(&self, id: u64, kind: Kind, value: u64) -> Result<()> {
         let mut bytes = [0; 2 * HEADER];
         bytes[0] = kind as u8;
         bytes[HEADER..].copy_from_slice(&value.to_le_bytes());
-        Ok(self.qp.post(NO_SLOT, Work::send_inline(&bytes))?)
+        Ok(self.qp.post(id, Work::send_inline(&bytes))?)
     }
 
     pub fn recv(self: &Arc<Self>) -> Result<Option<ReceivedSlot>> {
@@ -273,8 +279,10 @@ impl UdpLink {
 
     pub fn finish(&self, limit: Duration) -> Result<()> {
         self.check()?;
-        self.say(Kind::Close, 0)?;
+        // The peer may have said the same already. It must hear this end before it is gone.
+        self.send.lock().open += 1;
         self.state.lock().closed_here = true;
+        self.say_as(CLOSING, Kind::Close, 0)?;
         let until = clock::now() + limit;
         let is_waiting = |send: &SendSide| {
             let state = self.state.lock();
@@ -389,7 +397,9 @@ impl UdpLink {
             return;
         }
         let mut send = self.send.lock();
-        send.free.push(done.id as usize);
+        if done.id != CLOSING {
+            send.free.push(done.id as usize);
+        }
         send.open -= 1;
         let is_last = send.open == 0;
         drop(send);
