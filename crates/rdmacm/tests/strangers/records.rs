@@ -19,15 +19,17 @@ fn is_request(datagram: &[u8]) -> bool {
     kind(datagram) == Some(HelloKind::Request)
 }
 
-/// Waits until the near end has said something, behind what the record had `before`, for which it
-/// must be connected; gives what the record has then.
+/// Waits until the near end has asked, behind what the record had `before`, and then said something
+/// for which it must be connected; gives what the record has then. Words of an earlier connection
+/// may come late.
 fn await_connected(line: &Line, before: usize) -> usize {
     let start = weft_os::clock::now();
     loop {
         let record = line.relay.recorded(true);
         let protected =
             |datagram: &Vec<u8>| !matches!(Packet::parse(datagram), Ok(Packet::Hello { .. }));
-        if record[before..].iter().any(protected) {
+        let mut since = record[before..].iter().skip_while(|one| !is_request(one));
+        if since.any(protected) {
             return record.len();
         }
         assert!(start.elapsed() < DEADLINE, "the near end is not connected");
