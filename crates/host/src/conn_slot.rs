@@ -18,7 +18,7 @@ use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Misuse, Qp, QpFailure, QpState};
 
-use crate::connections::{DrivenConnection, retry};
+use crate::connections::DrivenConnection;
 use crate::device_kind::DeviceId;
 use crate::diagnostics::ToldState;
 use crate::driver::todo::{RECEIVE, SEND, TIME};
@@ -428,7 +428,7 @@ impl ConnSlot {
 
     /// The connection, for a thread that ends the process.
     fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Guarded>> {
-        retry(until, || self.slot.try_lock())
+        clock::retry(until, || self.slot.try_lock())
     }
 
     /// Forgets the connection, so that another one may be attached.

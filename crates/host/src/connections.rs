@@ -64,20 +64,8 @@ impl Connections {
     /// Every connection, for who ends the process; none if the list is being changed until then.
     /// The work may not end one.
     pub fn each(&self, until: Instant, work: impl FnMut(&Arc<dyn DrivenConnection>)) {
-        if let Some(list) = retry(until, || self.0.try_read()) {
+        if let Some(list) = clock::retry(until, || self.0.try_read()) {
             list.iter().for_each(work);
         }
-    }
-}
-
-/// What `attempt` gives, tried again until then: who ends the process may have interrupted, in a
-/// signal handler, the very thread that it would wait for.
-pub(crate) fn retry<T>(until: Instant, attempt: impl Fn() -> Option<T>) -> Option<T> {
-    loop {
-        let found = attempt();
-        if found.is_some() || clock::now() >= until {
-            return found;
-        }
-        std::thread::yield_now();
     }
 }

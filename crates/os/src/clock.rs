@@ -25,6 +25,18 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
+/// What `attempt` gives, tried again until then: who ends the process may have interrupted, in a
+/// signal handler, the very thread that it would wait for.
+pub fn retry<T>(until: Instant, attempt: impl Fn() -> Option<T>) -> Option<T> {
+    loop {
+        let found = attempt();
+        if found.is_some() || now() >= until {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// Nanoseconds of the time of day since 1970; zero before that.
 #[allow(clippy::disallowed_methods)]
 pub fn time_of_day_ns() -> u64 {

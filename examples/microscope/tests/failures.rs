@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use weft_testkit::{Ended, Lab, Running};
 
@@ -71,7 +71,9 @@ fn a_stream_that_ends_too_early_is_not_this_filters_fault() {
     let hello = br#"{"program":"microscope","from":"zoom","unit":1024}"#;
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(&[&[1, 0, 0, hello.len() as u8], &hello[..]].concat()).expect("it reads");
-    drop(stream);
+    stream.shutdown(Shutdown::Write).expect("it is open");
+    // Answers that nobody has read would make the end a reset.
+    let _ = stream.read_to_end(&mut Vec::new());
     let ended = filter.wait();
     assert_eq!(ended.status.code(), Some(3), "{ended}");
     let reason = "microscope: the stream from zoom: it ended before its work did";

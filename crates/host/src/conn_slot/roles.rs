@@ -8,7 +8,7 @@ use weft_reactor::{Leased, Pollable, Readiness};
 use weft_verbs::Wake;
 
 use super::ConnSlot;
-use crate::connections::{DrivenConnection, WatchedConn, retry};
+use crate::connections::{DrivenConnection, WatchedConn};
 use crate::driver::Driver;
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 
@@ -51,7 +51,7 @@ impl DrivenConnection for ConnSlot {
     }
 
     fn flush_now(&self, until: Instant) {
-        let mut seized = retry(until, || {
+        let mut seized = clock::retry(until, || {
             // No lock is waited for: the thread that this one has interrupted may have it.
             let is_free = |driver: &Driver| driver.qp().is_unlocked();
             let guard = self.slot.try_lock()?;

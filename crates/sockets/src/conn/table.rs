@@ -15,18 +15,6 @@ use crate::abandoned::AbandonedConnects;
 use crate::env::Env;
 use crate::sys::{self, Inode};
 
-/// What `attempt` gives, tried again until then: who ends the process may have interrupted, in a
-/// signal handler, the very thread that it would wait for.
-fn retry<T>(until: Instant, attempt: impl Fn() -> Option<T>) -> Option<T> {
-    loop {
-        let found = attempt();
-        if found.is_some() || clock::now() >= until {
-            return found;
-        }
-        std::thread::yield_now();
-    }
-}
-
 /// The connections of a process, and what they use.
 pub struct ConnTable {
     /// Settings, devices and buffers that all connections share.
@@ -78,7 +66,7 @@ impl ConnTable {
     /// All connections, in no order, for who ends the process; none if they are being changed until
     /// then.
     pub fn all(&self, until: Instant) -> Option<Vec<Arc<SdpConn>>> {
-        retry(until, || Some(self.by_id.try_lock()?.values().cloned().collect()))
+        clock::retry(until, || Some(self.by_id.try_lock()?.values().cloned().collect()))
     }
 
     /// The application has `socket` for the connection.
@@ -101,7 +89,7 @@ impl ConnTable {
     /// Every socket that the application has for a connection, for who ends the process; none if
     /// they are being changed until then.
     pub fn app_sockets(&self, until: Instant) -> Option<Vec<Inode>> {
-        retry(until, || Some(self.by_socket.try_lock()?.keys().copied().collect()))
+        clock::retry(until, || Some(self.by_socket.try_lock()?.keys().copied().collect()))
     }
 
     /// The connection behind a descriptor of the application.
