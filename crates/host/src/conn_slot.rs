@@ -261,6 +261,13 @@ impl ConnSlot {
         found
     }
 
+    /// Waits for a thread that works on the connection.
+    pub fn await_step(&self) {
+        if self.is_attached() {
+            self.inspect(|_| ());
+        }
+    }
+
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
     pub fn drive(&self, work: u8) {
         self.slot.drive(work, |guard| self.step(guard, PostponedWakes::begin(), clock::now()));

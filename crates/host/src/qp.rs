@@ -268,6 +268,12 @@ impl HostQp {
         self.inner.post_recv(wr)
     }
 
+    /// Waits until no other thread is in the middle of a step on the connection: an application may
+    /// have polled the completion of a request that failed before the queue pair shows ERR.
+    pub fn await_step(&self) {
+        self.slot.await_step();
+    }
+
     /// The attributes.
     pub fn query(&self) -> QpAttr {
         self.inner.attrs()

@@ -335,6 +335,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     pass_when_off!(ibv_query_qp(qp, attr, mask, init), pass::query::query_qp);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
+    tail.core.await_step();
     let full = qp_attr::to_c(&tail.core.query());
     // SAFETY: writable by contract.
     unsafe { attr.write(full) };
