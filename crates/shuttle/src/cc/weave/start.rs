@@ -44,6 +44,9 @@ const LONG_PACING_GAIN: f64 = 2.0;
 const RAMP_QUEUE_PART: u64 = 2;
 /// Part of a round by which falls of the delay may have made it longer, at most.
 const FALL_ROUND_PART: u64 = 2;
+/// Part of the window that must be in flight for it to grow where the application limited what was
+/// sent, as of TCP's slow start in Linux.
+const FULL_WINDOW_PART: u64 = 2;
 /// Growth of the rate below which Ramp ends, 25 %, as in BBR.
 const FULL_GROWTH_FACTOR: f64 = 1.25;
 /// Rounds without that growth: a round or two may have lacked data.
@@ -162,6 +165,10 @@ impl Weave {
     pub(super) fn on_ramp_ack(&mut self, acked: &Acked) {
         let WeavePhase::Ramp { mut train, full_bps, full_rounds } = self.phase else { return };
         if acked.rate.is_some_and(|sample| sample.app_limited) {
+            // Who asks before sending much has a first flight that says nothing of the rate.
+            if FULL_WINDOW_PART * acked.in_flight_octets >= self.window {
+                self.grow(acked);
+            }
             return;
         }
         let limit_ns = self.queue_ns() / RAMP_QUEUE_PART;
@@ -175,12 +182,16 @@ impl Weave {
         train.count(if is_losing { Some(true) } else { is_queued });
         self.phase = WeavePhase::Ramp { train, full_bps, full_rounds };
         if train.full == 0 {
-            let is_short = self.ramp_pacing() >= STRETCH_FACTOR as f64;
-            let growth = if is_short { RAMP_GROWTH_PER_BYTE } else { LONG_RAMP_GROWTH_PER_BYTE };
-            self.window = self.window.saturating_add(growth * acked.octets);
+            self.grow(acked);
         } else if train.full > TRAIN_INTERVALS && (is_losing || train.rate_bps().is_some()) {
             self.end_ramp(acked.now_ns, train.rate_bps().unwrap_or(0));
         }
+    }
+
+    fn grow(&mut self, acked: &Acked) {
+        let is_short = self.ramp_pacing() >= STRETCH_FACTOR as f64;
+        let growth = if is_short { RAMP_GROWTH_PER_BYTE } else { LONG_RAMP_GROWTH_PER_BYTE };
+        self.window = self.window.saturating_add(growth * acked.octets);
     }
 
     /// Handles the end of a round of Ramp, before the acknowledgement that ended it.

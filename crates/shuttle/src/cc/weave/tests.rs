@@ -132,6 +132,16 @@ impl Path {
 }
 
 #[test]
+fn a_window_that_is_half_full_grows_though_the_application_limited_it() {
+    let first = INITIAL_PACKETS * 1250;
+    let mut path = Path::new();
+    path.say(first / 2 - 1250);
+    assert_eq!(path.weave.window_octets(), first);
+    path.say(first / 2);
+    assert_eq!(path.weave.window_octets(), first + 3 * first / 2);
+}
+
+#[test]
 fn a_flight_that_queues_tells_the_rate_at_once() {
     let mut path = Path::new();
     path.flight();
