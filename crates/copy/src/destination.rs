@@ -302,10 +302,17 @@ impl DestinationTree {
     /// # Errors
     /// The system refuses.
     pub fn set_attributes(&self, fd: BorrowedFd<'_>, entry: &ListedEntry) -> io::Result<()> {
-        if let Some((uid, gid)) = self.owner(entry) {
+        // A change is an entry in the journal of the file system, even if it changes nothing.
+        let now = rustix::fs::fstat(fd)?;
+        let other = self.owner(entry).filter(|&(uid, gid)| !is_owned_by(&now, uid, gid));
+        if let Some((uid, gid)) = other {
             rustix::fs::fchown(fd, Some(uid), Some(gid))?;
         }
-        rustix::fs::fchmod(fd, Mode::from_raw_mode(entry.mode & MODE_MASK))?;
+        let mode = entry.mode & MODE_MASK;
+        // A new owner takes bits of the mode away.
+        if other.is_some() || now.st_mode & MODE_MASK != mode {
+            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
+        }
         for (name, value) in &entry.xattrs {
             let name = OsStr::from_bytes(name);
             // Those of the system are not a sender's to set.
@@ -333,6 +340,10 @@ impl DestinationTree {
         let times = times(entry.modified);
         let _ = rustix::fs::utimensat(&*place.dir, &place.name, &times, flags);
     }
+}
+
+fn is_owned_by(stat: &Stat, uid: Uid, gid: Gid) -> bool {
+    (stat.st_uid, stat.st_gid) == (uid.as_raw(), gid.as_raw())
 }
 
 fn times(modified: SourceTime) -> Timestamps {

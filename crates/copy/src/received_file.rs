@@ -225,7 +225,9 @@ pub(crate) fn write_small(
 ) -> io::Result<()> {
     let part = place.beside(PART);
     let file = part.open_partial()?;
-    file.set_len(0)?;
+    if file.metadata()?.len() > bytes.len() as u64 {
+        file.set_len(0)?;
+    }
     file.write_all_at(bytes, 0)?;
     tree.set_attributes(file.as_fd(), entry)?;
     part.rename(place)
