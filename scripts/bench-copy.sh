@@ -9,9 +9,10 @@
 #   INTO=FILE      puts the table between its marks in FILE instead of printing it
 #   KEEP=DIR       keeps what is measured in DIR and goes on with what is there: a table of several
 #                  runs, each of a path, a part or a round
-# Times are end to end without ssh's log-in, `ssh HOST true`, which is measured before each round
-# and path. CPU is that of all processes of an end, ssh and sshd with them. The controller of TCP is
-# that of the route (`ip route ... congctl`).
+# Times are end to end without ssh's log-in. weft cp tells how long its own took; for others it is
+# that of `ssh HOST true`, the median of three before each round and path. CPU is that of all
+# processes of an end, ssh and sshd with them. The controller of TCP is that of the route (`ip route
+# ... congctl`).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -72,8 +73,8 @@ exit \$status
 THERE
 chmod +x "$dir/weft-there"
 
-# Runs where the client is: prints the seconds that its command took, or `-`, and the seconds of
-# CPU of either end.
+# Runs where the client is: prints the seconds that its command took, or `-`, the seconds of CPU of
+# either end, and the seconds of its log-in, if it tells them.
 cat >"$dir/timed" <<'TIMED'
 #!/usr/bin/env bash
 if [ "$TCP" != - ]; then
@@ -88,7 +89,7 @@ before=$(far)
 rm -f "$DIR/there"
 start=$(date +%s.%N)
 status=0
-timeout "$LIMIT" "$@" >/dev/null 2>"$DIR/stderr" || status=$?
+timeout "$LIMIT" "$@" >"$DIR/stdout" 2>"$DIR/stderr" || status=$?
 end=$(date +%s.%N)
 # Not in a subshell, which has no children of its own.
 times >"$DIR/times"
@@ -97,7 +98,8 @@ children() {
         print u[1] * 60 + u[2] + s[1] * 60 + s[2] }'
 }
 near=$(children "$DIR/times")
-if [ $status = 124 ]; then echo "- - -"; exit 0; fi
+if [ $status = 124 ]; then echo "- - - -"; exit 0; fi
+own=$(sed -n '/"connected"/ { s/.*"ssh_ms":\([0-9]*\).*/\1/p; q; }' "$DIR/stdout")
 [ $status = 0 ] || { cat "$DIR/stderr" >&2; exit $status; }
 # What sshd has started is counted once it has ended.
 for _ in $(seq 50); do
@@ -108,8 +110,8 @@ there=0
 [ ! -f "$DIR/there" ] || there=$(children "$DIR/there")
 # What sshd has waited for is in its own sum.
 awk -v a="$start" -v b="$end" -v near="$near" -v far="$(far)" -v before="$before" \
-    -v there="$there" 'BEGIN { far -= before; if (far < there) far += there
-        printf "%.3f %.2f %.2f\n", b - a, near, far }'
+    -v there="$there" -v own="$own" 'BEGIN { far -= before; if (far < there) far += there
+        printf "%.3f %.2f %.2f %s\n", b - a, near, far, own == "" ? "-" : own / 1000 }'
 TIMED
 chmod +x "$dir/timed"
 
@@ -137,21 +139,25 @@ row() {
     local spec=$1 mb=$2 name=$3 tcp=$4
     shift 4
     if grep -qsF "$spec|$name|$mb|-" "$kept/over"; then return; fi
-    local said
+    local said took near far own
     said=$(across "$spec" "$tcp" "$@")
-    echo "$spec|$name|$mb|$login|${said// /|}" >>"$kept/results"
-    case $said in -*) echo "$spec|$name|$mb|-" >>"$kept/over" ;; esac
+    read -r took near far own <<<"$said"
+    [ "$own" != - ] || own=$login
+    echo "$spec|$name|$mb|$own|$took|$near|$far" >>"$kept/results"
+    [ "$took" != - ] || echo "$spec|$name|$mb|-" >>"$kept/over"
 }
 
 ssh=(ssh -F "$dir/ssh_config")
-copy=("$weft" cp -q -e "${ssh[*]}" --remote-weft "$dir/weft-there" --udp-only)
+copy=("$weft" cp --json -e "${ssh[*]}" --remote-weft "$dir/weft-there" --udp-only)
 cold=(env WEFT_PATHS=off "${copy[@]}")
 pipe=(env WEFT_PATHS=off "$weft" pipe -e "${ssh[*]}" --remote-weft "$dir/weft-there" --udp-only
     far --)
 
 log_in() {
     # As it is told with the rows, whose times have it in them.
-    login=$(across "$1" bbr "${ssh[@]}" "$2" true | cut -d' ' -f1)
+    login=$(for _ in 1 2 3; do
+        across "$1" bbr "${ssh[@]}" "$2" true | cut -d' ' -f1
+    done | sort -n | sed -n 2p)
     grep -qsF "login|$1|" "$kept/logins" || echo "login|$1|$login" >>"$kept/logins"
 }
 

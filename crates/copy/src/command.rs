@@ -229,6 +229,7 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
 
 fn start(args: &CpArgs, host: &str, request: &CopyRequest, meter: &Meter) -> Result<FarSession> {
     let session = client::open(&args.ssh, host, &|what| meter.note(what))?;
+    meter.connected(host, &session);
     session.ask(SERVICE, request)?;
     Ok(session)
 }

@@ -6,12 +6,16 @@
 //! Order: [`Meter::new`]; counts from any thread; [`Meter::shown`] around the copy.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use weft_os::clock;
+use weft_session::ChannelTraffic;
+use weft_session::client::FarSession;
 use weft_sync::{Condvar, Mutex};
 
 /// How often a line is written where there is no terminal.
@@ -42,15 +46,17 @@ pub struct Meter {
     started: Instant,
     is_over: Mutex<bool>,
     ended: Condvar,
+    /// What carries the copy from here.
+    traffic: Mutex<Arc<ChannelTraffic>>,
     /// Whether all files were listed, so that the totals are final.
     pub is_listed: AtomicBool,
     /// Files that were listed.
     pub files: AtomicU64,
     /// Bytes in them.
     pub bytes: AtomicU64,
-    /// Bytes that are there, copied now or before.
+    /// Bytes that are there, copied now or before, or on their way.
     pub bytes_done: AtomicU64,
-    /// Bytes that were copied now.
+    /// Bytes that were copied now, or are on their way.
     pub bytes_moved: AtomicU64,
     /// Files that are whole now.
     pub files_done: AtomicU64,
@@ -73,6 +79,7 @@ impl Meter {
             started: clock::now(),
             is_over: Mutex::new(false),
             ended: Condvar::default(),
+            traffic: Mutex::default(),
             is_listed: AtomicBool::new(false),
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -101,6 +108,25 @@ impl Meter {
         }
     }
 
+    /// Tells that the far end was reached. What is on its way by this session is not shown as done.
+    pub fn connected(&self, host: &str, session: &FarSession) {
+        *self.traffic.lock() = session.channel().traffic();
+        let carrier = if session.channel().is_udp() { "udp" } else { "ssh" };
+        let data = json!({
+            "host": host,
+            "carrier": carrier,
+            "ssh_ms": in_ms(session.greeted()),
+            "elapsed_ms": in_ms(self.started.elapsed()),
+        });
+        self.event("connected", data);
+    }
+
+    /// A count of bytes without those that are on their way.
+    fn arrived(&self, bytes: &AtomicU64) -> u64 {
+        let on_the_way = self.traffic.lock().on_the_way();
+        get(bytes).saturating_sub(on_the_way)
+    }
+
     /// Tells of a file that is there now, or would be.
     pub fn file(&self, path: &str, is_dry_run: bool) {
         self.event("file", json!({ "path": path }));
@@ -125,10 +151,14 @@ impl Meter {
     }
 
     /// Shows what is counted while `copy` runs.
-    pub fn shown<T>(&self, copy: impl FnOnce() -> T) -> T {
+    pub fn shown(&self, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         std::thread::scope(|scope| {
             scope.spawn(|| self.refresh());
             let outcome = copy();
+            if outcome.is_ok() {
+                // All that was sent has come, though it may not have been acknowledged.
+                *self.traffic.lock() = Arc::default();
+            }
             *self.is_over.lock() = true;
             self.ended.notify_all();
             outcome
@@ -166,7 +196,7 @@ impl Meter {
 
     fn draw(&self) {
         self.bar.set_length(get(&self.bytes));
-        self.bar.set_position(get(&self.bytes_done));
+        self.bar.set_position(self.arrived(&self.bytes_done));
         let closed = get(&self.files_done) + get(&self.files_skipped) + get(&self.failed);
         let left = get(&self.files).saturating_sub(closed);
         let more = if self.is_listed.load(Ordering::Relaxed) { "" } else { "+" };
@@ -181,16 +211,16 @@ impl Meter {
             "files_done": get(&self.files_done),
             "files_skipped": get(&self.files_skipped),
             "failed": get(&self.failed),
-            "bytes_done": get(&self.bytes_done),
-            "bytes_copied": get(&self.bytes_moved),
-            "elapsed_ms": u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "bytes_done": self.arrived(&self.bytes_done),
+            "bytes_copied": self.arrived(&self.bytes_moved),
+            "elapsed_ms": in_ms(self.started.elapsed()),
         })
     }
 
     /// What was done, in a line.
     pub fn summary(&self) -> String {
         let elapsed = self.started.elapsed().as_secs_f64();
-        let bytes = get(&self.bytes_moved) as f64;
+        let bytes = self.arrived(&self.bytes_moved) as f64;
         let rate = if elapsed > 0.0 { 8.0 * bytes / elapsed / 1e6 } else { 0.0 };
         let mut text = format!(
             "{} of {} files, {:.1} MB copied in {elapsed:.1} s, {rate:.0} Mbit/s",
@@ -222,6 +252,10 @@ impl Meter {
             _ => {}
         }
     }
+}
+
+fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Adds to a count.

@@ -19,13 +19,25 @@ use crate::udp::{ReceivedSlot, UdpLink};
 pub struct ChannelTraffic {
     /// Sent by this end, in bytes.
     pub sent: AtomicU64,
+    /// Sent, and the peer has said that it came, in bytes; through ssh, handed to ssh.
+    pub delivered: AtomicU64,
     /// Received by this end, in bytes.
     pub received: AtomicU64,
 }
 
 impl ChannelTraffic {
+    /// Bytes that were sent and may not have come.
+    pub fn on_the_way(&self) -> u64 {
+        let delivered = self.delivered.load(Ordering::Relaxed);
+        self.sent.load(Ordering::Relaxed).saturating_sub(delivered)
+    }
+
     pub(crate) fn count_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_delivered(&self, bytes: usize) {
+        self.delivered.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn count_received(&self, bytes: usize) {
@@ -77,10 +89,10 @@ impl MessageChannel {
     }
 
     /// What it has carried.
-    pub fn traffic(&self) -> &ChannelTraffic {
+    pub fn traffic(&self) -> Arc<ChannelTraffic> {
         match &self.link {
-            ChannelLink::Udp(link) => &link.traffic,
-            ChannelLink::Pipe(link) => &link.traffic,
+            ChannelLink::Udp(link) => Arc::clone(&link.traffic),
+            ChannelLink::Pipe(link) => Arc::clone(&link.traffic),
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
-use weft_os::random;
+use weft_os::{clock, random};
 
 use crate::END_LIMIT;
 use crate::channel::MessageChannel;
@@ -38,12 +38,18 @@ pub struct FarSession {
     /// ssh's stdin while the channel does not go through it: the far end sees by its end that this
     /// process is gone.
     life_line: Option<ChildStdin>,
+    greeted: Duration,
 }
 
 impl FarSession {
     /// The channel.
     pub fn channel(&self) -> &MessageChannel {
         &self.channel
+    }
+
+    /// How long ssh took until the far end answered by it.
+    pub fn greeted(&self) -> Duration {
+        self.greeted
     }
 
     /// Sends the first message, which asks the far end for `service`; `request` says for what.
@@ -110,7 +116,9 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<FarSessio
         ports: (!args.ssh_only).then(|| args.ports.clone()),
     };
     let prepared = (!args.ssh_only).then(|| UdpPreparation::start(args, host, greeter.key));
+    let began = clock::now();
     let (mut ssh, far) = start(args, host, &greeter)?;
+    let greeted = began.elapsed();
     let udp = match (prepared, far.port) {
         (None, _) => None,
         (_, 0) => Some(Err(anyhow!("{host} has no UDP port free of {}", args.ports))),
@@ -121,7 +129,7 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<FarSessio
             ssh.stdin.write_all(PathChoice::Udp.line().as_bytes()).context("writing to ssh")?;
             watch(ssh.stdout, Arc::clone(&link))?;
             let (channel, life_line) = (MessageChannel::over_udp(link), Some(ssh.stdin));
-            return Ok(FarSession { channel, ssh: ssh.child, life_line });
+            return Ok(FarSession { channel, ssh: ssh.child, life_line, greeted });
         }
         Some(Err(error)) if args.udp_only => return Err(error.context("--udp-only")),
         Some(Err(error)) => tell(&format!("{error:#}; going on through ssh")),
@@ -129,7 +137,8 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<FarSessio
     }
     ssh.stdin.write_all(PathChoice::Ssh.line().as_bytes()).context("writing to ssh")?;
     let link = PipeLink::new(Box::new(ssh.stdout), Box::new(ssh.stdin));
-    Ok(FarSession { channel: MessageChannel::over_pipe(link), ssh: ssh.child, life_line: None })
+    let channel = MessageChannel::over_pipe(link);
+    Ok(FarSession { channel, ssh: ssh.child, life_line: None, greeted })
 }
 
 /// What is made ready while ssh logs in.

@@ -34,7 +34,7 @@ pub(crate) struct PipeLink {
     input: Mutex<Box<dyn Read + Send>>,
     state: Mutex<PipeState>,
     changed: Condvar,
-    pub traffic: ChannelTraffic,
+    pub traffic: Arc<ChannelTraffic>,
 }
 
 impl PipeLink {
@@ -44,7 +44,7 @@ impl PipeLink {
             input: Mutex::new(input),
             state: Mutex::default(),
             changed: Condvar::default(),
-            traffic: ChannelTraffic::default(),
+            traffic: Arc::default(),
         })
     }
 
@@ -54,6 +54,7 @@ impl PipeLink {
         ensure!(len <= MESSAGE_MAX, "a message of {len} bytes is too long");
         self.write_frame(DATA, parts, len).inspect_err(|error| self.fail(&format!("{error:#}")))?;
         self.traffic.count_sent(len);
+        self.traffic.count_delivered(len);
         Ok(())
     }
 

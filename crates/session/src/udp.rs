@@ -1,8 +1,9 @@
 //! A channel over UDP: Sends and receives of a reliable connection of `weft0`.
 //!
-//! A message is a Send: a header of eight bytes (kind, whether its sender had to wait, zeros), then
-//! its bytes. One thread takes completions; it copies nothing. Who sends copies into a buffer of
-//! the pool, who receives copies out of the buffer that the message came into, in whatever thread.
+//! A message is a Send: a header of eight bytes (kind, whether its sender's room is short, zeros),
+//! then its bytes. One thread takes completions; it copies nothing. Who sends copies into a buffer
+//! of the pool, who receives copies out of the buffer that the message came into, in whatever
+//! thread.
 //!
 //! Invariant: a buffer belongs to exactly one of the pool, a posted request, and a
 //! [`ReceivedSlot`].
@@ -36,6 +37,8 @@ const SLOT: usize = HEADER + MESSAGE_MAX;
 const DEPTH: u32 = WINDOW_MAX as u32 + 1024;
 /// The variable by which paths are not remembered: `off`.
 const PATHS: &str = "WEFT_PATHS";
+/// The variable that names a file for events.
+const TRACE: &str = "WEFT_TRACE";
 /// The name of requests that have no buffer.
 const NO_SLOT: u64 = u64::MAX;
 /// The name of the request that says that nothing follows.
@@ -80,7 +83,10 @@ impl UdpEnd {
     /// An end under `key`, with receives posted.
     pub fn new(key: [u8; 32]) -> Result<Self> {
         let remembers = std::env::var_os(PATHS).is_none_or(|value| value != "off");
-        let options = HostOptions::default().key(key).remember_paths(remembers);
+        let mut options = HostOptions::default().key(key).remember_paths(remembers);
+        if let Some(path) = std::env::var_os(TRACE).filter(|path| !path.is_empty()) {
+            options = options.trace(path);
+        }
         let host = LocalHost::new(options);
         let device = Device::open(&host, DeviceKind::Roce)?;
         let domain = device.protection_domain();
@@ -121,7 +127,8 @@ impl UdpEnd {
 
 struct SendSide {
     window: SendWindow,
-    buffers: Vec<Region>,
+    /// Each with the bytes of the message that it has.
+    buffers: Vec<(Region, usize)>,
     free: Vec<usize>,
     /// Messages whose completion has not come.
     open: usize,
@@ -145,7 +152,7 @@ struct LinkState {
 
 /// A connected end.
 pub(crate) struct UdpLink {
-    pub traffic: ChannelTraffic,
+    pub traffic: Arc<ChannelTraffic>,
     domain: ProtectionDomain,
     cq: CompletionQueue,
     qp: QueuePair,
@@ -171,7 +178,7 @@ impl UdpLink {
         let (mut window, unread) = (ReceiveWindow::new(now), VecDeque::new());
         window.measured(rtt);
         let link = Arc::new(Self {
-            traffic: ChannelTraffic::default(),
+            traffic: Arc::default(),
             domain,
             cq,
             qp,
@@ -203,22 +210,22 @@ impl UdpLink {
     pub fn send(&self, parts: &[&[u8]]) -> Result<()> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         ensure!(len <= MESSAGE_MAX, "a message of {len} bytes is too long");
-        let (number, buffer, is_starved) = self.take_buffer()?;
-        let posted = self.fill_and_post(number, &buffer, is_starved, parts, len);
-        posted.inspect_err(|error| self.fail(&format!("{error:#}")))?;
+        let (number, buffer, is_short) = self.take_buffer(len)?;
+        // Its completion may come before this returns.
         self.traffic.count_sent(len);
-        Ok(())
+        let posted = self.fill_and_post(number, &buffer, is_short, parts, len);
+        posted.inspect_err(|error| self.fail(&format!("{error:#}")))
     }
 
     fn fill_and_post(
         &self,
         number: usize,
         buffer: &Region,
-        is_starved: bool,
+        is_short: bool,
         parts: &[&[u8]],
         len: usize,
     ) -> Result<()> {
-        buffer.write_at(0, &[Kind::Data as u8, is_starved.into(), 0, 0, 0, 0, 0, 0])?;
+        buffer.write_at(0, &[Kind::Data as u8, is_short.into(), 0, 0, 0, 0, 0, 0])?;
         let mut at = HEADER;
         for part in parts {
             buffer.write_at(at, part)?;
@@ -228,10 +235,10 @@ impl UdpLink {
         Ok(())
     }
 
-    /// The right to send, a buffer, and whether this took waiting.
-    fn take_buffer(&self) -> Result<(usize, Region, bool)> {
+    /// The right to send, a buffer for a message of `len` bytes, and whether room is short.
+    fn take_buffer(&self, len: usize) -> Result<(usize, Region, bool)> {
         let mut send = self.send.lock();
-        let is_starved = loop {
+        let is_short = loop {
             self.check()?;
             if send.window.room() > 0 {
                 break send.window.sent(1);
@@ -242,11 +249,13 @@ impl UdpLink {
         };
         send.open += 1;
         if let Some(number) = send.free.pop() {
-            return Ok((number, send.buffers[number].clone(), is_starved));
+            let (buffer, used) = &mut send.buffers[number];
+            *used = len;
+            return Ok((number, buffer.clone(), is_short));
         }
         let buffer = self.domain.register(SLOT, Access::empty())?;
-        send.buffers.push(buffer.clone());
-        Ok((send.buffers.len() - 1, buffer, is_starved))
+        send.buffers.push((buffer.clone(), len));
+        Ok((send.buffers.len() - 1, buffer, is_short))
     }
 
     fn say(&self, kind: Kind, value: u64) -> Result<()> {
@@ -398,7 +407,9 @@ impl UdpLink {
         }
         let mut send = self.send.lock();
         if done.id != CLOSING {
-            send.free.push(done.id as usize);
+            let number = done.id as usize;
+            self.traffic.count_delivered(send.buffers[number].1);
+            send.free.push(number);
         }
         send.open -= 1;
         let is_last = send.open == 0;
@@ -444,11 +455,11 @@ impl UdpLink {
         Ok(())
     }
 
-    fn queue(&self, slot: u64, len: usize, is_starved: bool) -> Result<()> {
+    fn queue(&self, slot: u64, len: usize, is_short: bool) -> Result<()> {
         self.traffic.count_received(len - HEADER);
         let mut receive = self.receive.lock();
         receive.unread.push_back((slot, len));
-        let added = receive.window.arrived(is_starved, clock::now());
+        let added = receive.window.arrived(is_short, clock::now());
         drop(receive);
         self.may_receive.notify_all();
         for _ in 0..added {

@@ -1,10 +1,10 @@
 //! How much may be on its way: one side of a direction each, without I/O.
 //!
 //! The receiver of a channel grants messages, not bytes: each takes one of its buffers, whatever
-//! its length. It begins with few and adds more when the sender says that it had to wait, unless
+//! its length. It begins with few and adds more when the sender says that its room is short, unless
 //! messages pile up unread, which more buffers would not help, or there are four times as many as
-//! the path carries at the rate at which messages come: a sender that is faster than the path
-//! always has to wait. The factor leaves room for what is sent again, since messages arrive in
+//! the path carries at the rate at which messages come: a sender that is faster than the path is
+//! always short of room. The factor leaves space for what is sent again, since messages arrive in
 //! order. So memory follows the path, and a long one is filled after a few round trips.
 //!
 //! Invariant: granted and unread messages never exceed the receiver's buffers.
@@ -14,8 +14,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Messages that may be on their way from the start.
-pub const WINDOW_FIRST: u64 = 64;
+/// Messages that may be on their way from the start. While the rate is searched for, a grant
+/// comes three round trips after what it answers was sent, if packets of it were lost: this fills
+/// 1 Gbit/s over 90 ms for so long.
+pub const WINDOW_FIRST: u64 = 128;
+
+/// Room for messages below which a sender says that it is short of it.
+const SHORT_OF: u64 = WINDOW_FIRST / 2;
 
 /// Messages that may be on their way, at most.
 pub const WINDOW_MAX: u64 = (crate::MEMORY_MAX / crate::MESSAGE_MAX - RESERVE as usize) as u64;
@@ -38,27 +43,24 @@ pub struct SendWindow {
     sent: u64,
     limit: u64,
     most: u64,
-    is_starved: bool,
 }
 
 impl SendWindow {
     /// A window of `first` to begin with, and of `most` at most, whatever the peer grants.
     pub fn new(first: u64, most: u64) -> Self {
-        Self { sent: 0, limit: first, most, is_starved: false }
+        Self { sent: 0, limit: first, most }
     }
 
-    /// How much may be sent now. If nothing, this side is held to be waiting.
-    pub fn room(&mut self) -> u64 {
-        let room = self.limit - self.sent;
-        self.is_starved |= room == 0;
-        room
+    /// How much may be sent now.
+    pub fn room(&self) -> u64 {
+        self.limit - self.sent
     }
 
-    /// So much was sent, no more than there was room for. Whether this side had to wait before, of
-    /// which the peer is to be told.
+    /// So much was sent, no more than there was room for. Whether room for more is short, of which
+    /// the peer is to be told.
     pub fn sent(&mut self, count: u64) -> bool {
-        self.sent += count.min(self.limit - self.sent);
-        std::mem::take(&mut self.is_starved)
+        self.sent += count.min(self.room());
+        self.room() < SHORT_OF
     }
 
     /// The peer takes what is sent up to `limit` from the start. A limit that is lower than before
@@ -79,8 +81,8 @@ pub struct ReceiveWindow {
     /// When the present measurement of the rate began, and after how many messages.
     since: Instant,
     arrived_then: u64,
-    /// The sender had to wait since then.
-    is_starved: bool,
+    /// The sender was short of room since then.
+    is_short: bool,
 }
 
 impl ReceiveWindow {
@@ -95,7 +97,7 @@ impl ReceiveWindow {
             rtt: Duration::ZERO,
             since: now,
             arrived_then: 0,
-            is_starved: false,
+            is_short: false,
         }
     }
 
@@ -104,11 +106,11 @@ impl ReceiveWindow {
         self.rtt = if self.rtt.is_zero() { rtt } else { self.rtt.min(rtt) };
     }
 
-    /// A message has come at `now`, whose sender had to wait or not. Gives how many buffers are to
-    /// be added.
-    pub fn arrived(&mut self, is_starved: bool, now: Instant) -> u64 {
+    /// A message has come at `now`, whose sender was short of room or not. Gives how many buffers
+    /// are to be added.
+    pub fn arrived(&mut self, is_short: bool, now: Instant) -> u64 {
         self.arrived += 1;
-        self.is_starved |= is_starved;
+        self.is_short |= is_short;
         let measured = now.saturating_duration_since(self.since);
         if measured < self.rtt.max(MEASURED) {
             return 0;
@@ -116,10 +118,10 @@ impl ReceiveWindow {
         let came = (self.arrived - self.arrived_then) as f64;
         let carried = came * self.rtt.as_secs_f64() / measured.as_secs_f64();
         let most = WINDOW_FIRST + (f64::from(PATHS_FULL) * carried) as u64;
-        let is_starved = std::mem::take(&mut self.is_starved);
+        let is_short = std::mem::take(&mut self.is_short);
         (self.since, self.arrived_then) = (now, self.arrived);
         let unread = self.arrived.saturating_sub(self.consumed);
-        if !is_starved || unread * 2 >= self.size || self.size >= most {
+        if !is_short || unread * 2 >= self.size || self.size >= most {
             return 0;
         }
         let added = STEP_MAX.min(self.size).min(WINDOW_MAX - self.size);
@@ -149,14 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_stops_at_its_limit_and_says_so_once() {
+    fn a_sender_says_that_its_room_is_short_and_stops_at_its_limit() {
         let mut window = sender();
-        assert!(window.room() == WINDOW_FIRST && !window.sent(WINDOW_FIRST));
-        assert_eq!(window.room(), 0);
-        window.grant(WINDOW_FIRST + 2);
-        assert!(window.room() == 2 && window.sent(1));
-        assert!(window.room() == 1 && !window.sent(1));
-        assert_eq!(window.room(), 0);
+        assert!(window.room() == WINDOW_FIRST && !window.sent(WINDOW_FIRST - SHORT_OF));
+        assert!(window.room() == SHORT_OF && window.sent(1));
+        assert!(window.sent(SHORT_OF) && window.room() == 0);
+        window.grant(2 * WINDOW_FIRST);
+        assert!(window.room() == WINDOW_FIRST && !window.sent(1));
     }
 
     #[test]
@@ -176,13 +177,13 @@ mod tests {
         receiver.measured(100 * MS);
         let mut buffers = WINDOW_FIRST;
         let mut unread = 0;
-        let mut is_starved = false;
+        let mut is_short = false;
         for step in 0..200_000_u32 {
             if sender.room() > 0 {
-                let starved = sender.sent(1);
+                let short = sender.sent(1);
                 unread += 1;
-                buffers += receiver.arrived(starved, start + step * MS / 10);
-                is_starved |= starved;
+                buffers += receiver.arrived(short, start + step * MS / 10);
+                is_short |= short;
             } else {
                 assert!(unread > 0, "nothing on its way and no right to send");
             }
@@ -196,7 +197,7 @@ mod tests {
                 }
             }
         }
-        assert!(is_starved);
+        assert!(is_short);
     }
 
     /// The buffers of a reader that keeps up or not, after a hundred round trips.

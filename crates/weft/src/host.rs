@@ -1,6 +1,7 @@
 //! The host, and the only place where this crate opens anything of the layers below it.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,7 @@ pub struct HostOptions {
     crc: Option<bool>,
     stall_timeout: Option<Duration>,
     remembers_paths: bool,
+    trace: Option<PathBuf>,
 }
 
 impl HostOptions {
@@ -91,8 +93,15 @@ impl HostOptions {
         Self { remembers_paths, ..self }
     }
 
+    /// The file for events of connections and requests, as qlog; `weft trace show` draws them. The
+    /// names of later hosts' files have the process id. A file that cannot be made is a warning.
+    #[must_use]
+    pub fn trace(self, path: impl Into<PathBuf>) -> Self {
+        Self { trace: Some(path.into()), ..self }
+    }
+
     fn setup(self) -> HostSetup {
-        let Self { key, clear_text, threads, crc, stall_timeout, remembers_paths } = self;
+        let Self { key, clear_text, threads, crc, stall_timeout, remembers_paths, trace } = self;
         let default = HostSetup::default();
         let settings = Settings {
             threads: threads.unwrap_or(default.settings.threads).clamp(1, THREADS_MAX),
@@ -102,7 +111,7 @@ impl HostOptions {
         };
         let secrecy = Box::new(move || Secrecy::new(key, clear_text));
         let known_paths = remembers_paths.then(KnownPaths::of_user).flatten();
-        HostSetup { settings, secrecy, known_paths, ..default }
+        HostSetup { settings, secrecy, known_paths, trace, ..default }
     }
 }
 

@@ -1,8 +1,11 @@
 //! Files to a host, from it, and between hosts; over UDP and through ssh.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
+use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use weft_testkit::text;
 
 use crate::far_host::{FarHost, assert_same, last_event, noise};
@@ -92,4 +95,47 @@ fn a_limit_and_reading_back_change_no_byte() {
     assert_same(&host.dir.path("a"), &host.dir.path("b"));
     let elapsed = last_event(&output.stdout)["elapsed_ms"].as_u64();
     assert!(elapsed > Some(850), "40 Mbit at 40 Mbit/s took {elapsed:?} ms");
+}
+
+#[test]
+fn what_is_on_its_way_is_not_shown_as_copied() {
+    const SIZE: u64 = 3_000_000;
+    let Some(host) = FarHost::start("cp-progress") else { return };
+    host.dir.write("a", noise(5, SIZE as usize));
+    let mut command = host.weft("cp");
+    command.args(["--json", "--udp-only", "--limit", "8mbit", "a", &host.far("b")]);
+    let mut copy = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(copy.stdout.take().unwrap()).lines();
+    let events = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+    let mut events = events.map(|event: serde_json::Value| (event["event"].clone(), event));
+    let (_, connected) = events.find(|(name, _)| name == "connected").unwrap();
+    assert!(connected["data"]["carrier"] == "udp" && connected["data"]["host"] == "far");
+    let done = |event: &serde_json::Value| event["data"]["bytes_done"].as_u64().unwrap();
+    let mut progress = events.filter(|(name, _)| name == "progress").map(|(_, event)| done(&event));
+    progress.find(|done| *done > 0).unwrap();
+    let far_ends = host.far_ends();
+    let signal = |signal| {
+        far_ends.iter().for_each(|id| kill_process(Pid::from_raw(*id).unwrap(), signal).unwrap());
+    };
+    signal(Signal::STOP);
+    // Four seconds, in which all of the file leaves: it fits into the channel.
+    let shown: Vec<u64> = progress.by_ref().take(16).collect();
+    signal(Signal::CONT);
+    assert!(shown.iter().all(|done| *done < SIZE), "{shown:?}");
+    assert_eq!(progress.last(), Some(SIZE));
+    assert!(copy.wait().unwrap().success());
+    assert_same(&host.dir.path("a"), &host.dir.path("b"));
+}
+
+#[test]
+fn a_trace_is_written_where_one_is_asked_for() {
+    let Some(host) = FarHost::start("cp-trace") else { return };
+    host.dir.write("a", noise(6, 100_000));
+    let trace = host.dir.path("trace");
+    let output =
+        host.weft("cp").env("WEFT_TRACE", &trace).args(["-q", "a", &host.far("b")]).output();
+    assert!(output.unwrap().status.success());
+    let events = fs::read_to_string(trace).unwrap();
+    assert!(events.contains("connectivity:connection_started"), "{events}");
+    assert!(events.contains("transport:packet_sent"), "{events}");
 }
