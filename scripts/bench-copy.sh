@@ -9,8 +9,9 @@
 #   INTO=FILE      puts the table between its marks in FILE instead of printing it
 #   KEEP=DIR       keeps what is measured in DIR and goes on with what is there: a table of several
 #                  runs, each of a path, a part or a round
-# Times are end to end without ssh's log-in. weft cp tells how long its own took; for others it is
-# that of `ssh HOST true`, the median of three before each round and path. CPU is that of all
+# Times are end to end without ssh's log-in, until it has started the command at the far end. That
+# of weft cp and pipe is their own; for others it is that of `ssh HOST`, the median of three before
+# each round and path, since losses hit each connection elsewhere. CPU is that of all
 # processes of an end, ssh and sshd with them. The controller of TCP is that of the route (`ip route
 # ... congctl`).
 set -euo pipefail
@@ -65,6 +66,7 @@ head -c "${size_mb}000000" /dev/urandom >"$dir/file"
 # waited for it.
 cat >"$dir/weft-there" <<THERE
 #!/usr/bin/env bash
+date +%s.%N >"$dir/began"
 "$weft" "\$@"
 status=\$?
 times >"$dir/there.new"
@@ -86,10 +88,10 @@ sshd=$(pgrep -of "^sshd: .* -f $DIR/sshd_config")
 tick=$(getconf CLK_TCK)
 far() { awk -v t="$tick" '{ print ($16 + $17) / t }' "/proc/$sshd/stat"; }
 before=$(far)
-rm -f "$DIR/there"
+rm -f "$DIR/there" "$DIR/began"
 start=$(date +%s.%N)
 status=0
-timeout "$LIMIT" "$@" >"$DIR/stdout" 2>"$DIR/stderr" || status=$?
+timeout "$LIMIT" "$@" >/dev/null 2>"$DIR/stderr" || status=$?
 end=$(date +%s.%N)
 # Not in a subshell, which has no children of its own.
 times >"$DIR/times"
@@ -99,7 +101,6 @@ children() {
 }
 near=$(children "$DIR/times")
 if [ $status = 124 ]; then echo "- - - -"; exit 0; fi
-own=$(sed -n '/"connected"/ { s/.*"ssh_ms":\([0-9]*\).*/\1/p; q; }' "$DIR/stdout")
 [ $status = 0 ] || { cat "$DIR/stderr" >&2; exit $status; }
 # What sshd has started is counted once it has ended.
 for _ in $(seq 50); do
@@ -110,8 +111,9 @@ there=0
 [ ! -f "$DIR/there" ] || there=$(children "$DIR/there")
 # What sshd has waited for is in its own sum.
 awk -v a="$start" -v b="$end" -v near="$near" -v far="$(far)" -v before="$before" \
-    -v there="$there" -v own="$own" 'BEGIN { far -= before; if (far < there) far += there
-        printf "%.3f %.2f %.2f %s\n", b - a, near, far, own == "" ? "-" : own / 1000 }'
+    -v there="$there" -v began="$(cat "$DIR/began" 2>/dev/null)" 'BEGIN {
+        far -= before; if (far < there) far += there
+        printf "%.3f %.2f %.2f %s\n", b - a, near, far, began == "" ? "-" : began - a }'
 TIMED
 chmod +x "$dir/timed"
 
@@ -148,16 +150,20 @@ row() {
 }
 
 ssh=(ssh -F "$dir/ssh_config")
-copy=("$weft" cp --json -e "${ssh[*]}" --remote-weft "$dir/weft-there" --udp-only)
+copy=("$weft" cp -q -e "${ssh[*]}" --remote-weft "$dir/weft-there" --udp-only)
 cold=(env WEFT_PATHS=off "${copy[@]}")
 pipe=(env WEFT_PATHS=off "$weft" pipe -e "${ssh[*]}" --remote-weft "$dir/weft-there" --udp-only
     far --)
 
 log_in() {
     # As it is told with the rows, whose times have it in them.
-    login=$(for _ in 1 2 3; do
-        across "$1" bbr "${ssh[@]}" "$2" true | cut -d' ' -f1
-    done | sort -n | sed -n 2p)
+    local all=() said
+    for _ in 1 2 3; do
+        said=$(across "$1" bbr "${ssh[@]}" "$2" "date +%s.%N >$dir/began")
+        all+=("${said##* }")
+    done
+    login=$(printf '%s\n' "${all[@]}" | sort -n | sed -n 2p)
+    [[ $login =~ ^[0-9.]+$ ]] || { echo "ssh did not log in: ${all[*]}" >&2; exit 1; }
     grep -qsF "login|$1|" "$kept/logins" || echo "login|$1|$login" >>"$kept/logins"
 }
 
@@ -178,8 +184,20 @@ wan_rows() {
         row "$spec" "$mb" "scp, $tcp" $tcp scp -qF "$dir/ssh_config" "$file" "far:$dir/out"
         row "$spec" "$mb" "rsync, $tcp" $tcp rsync -We "${ssh[*]}" "$file" "far:$dir/out"
     done
-    command -v qcp >/dev/null || return 0
-    row "$spec" "$mb" "qcp" bbr qcp --ssh-options "-F$dir/ssh_config" "$file" "far:$dir/out"
+    local qcp rtt rate
+    qcp=$(command -v qcp) || return 0
+    # It is told what path it has, which it does not find out.
+    read -r rtt rate _ <<<"$spec"
+    case $rate in
+        *gbit) rate=$(awk -v r="${rate%gbit}" 'BEGIN { print 125000 * r }')k ;;
+        *mbit) rate=$(awk -v r="${rate%mbit}" 'BEGIN { print 125 * r }')k ;;
+        *) return 0 ;;
+    esac
+    for controller in bbr cubic; do
+        row "$spec" "$mb" "qcp, $controller" bbr "$qcp" -q -4 --ssh-config "$dir/ssh_config" \
+            -S -F -S "$dir/ssh_config" --remote-qcp-binary "$qcp" --rx "$rate" \
+            --rtt "${rtt%ms}" --congestion "$controller" "$file" "far:$dir/out"
+    done
 }
 
 files_rows() {

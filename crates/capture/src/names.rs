@@ -4,9 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Makes the file of this `process`: the one at `path`, where `%p` is the process id, or the same
-/// with the process id if another process has that. Gives the name without a number, too, which
-/// the first of a `ring` has.
+/// Names that a process tries for a file.
+const TRIES_MAX: u32 = 1000;
+
+/// Makes a file of this `process`: the one at `path`, where `%p` is the process id, or the same
+/// with the process id if that is there, as another process's or an earlier one of this. Gives the
+/// name without a number, too, which the first of a `ring` has.
 pub(crate) fn claim(path: &Path, ring: bool, process: u32) -> io::Result<(PathBuf, File)> {
     let text = path.to_string_lossy();
     let base = match text.contains("%p") {
@@ -14,14 +17,19 @@ pub(crate) fn claim(path: &Path, ring: bool, process: u32) -> io::Result<(PathBu
         false => path.to_path_buf(),
     };
     let name = |base: &Path| if ring { numbered(base, 1) } else { base.to_path_buf() };
-    match OpenOptions::new().create_new(true).write(true).open(name(&base)) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let own = with_suffix(&base, &process.to_string());
-            let file = create_anew(&name(&own))?;
-            Ok((own, file))
+    let mut own = base.clone();
+    for number in 1..=TRIES_MAX {
+        match OpenOptions::new().create_new(true).write(true).open(name(&own)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                own = match number {
+                    1 => with_suffix(&base, &process.to_string()),
+                    _ => with_suffix(&base, &format!("{process}-{number}")),
+                };
+            }
+            made => return Ok((own, made?)),
         }
-        made => Ok((base, made?)),
     }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// An empty file at `path`, whatever was there.
@@ -53,6 +61,16 @@ pub(crate) fn program_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_files_of_a_process_are_told_apart() {
+        let dir = std::env::temp_dir().join(format!("weft-names-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let names: Vec<_> = (0..4).map(|_| claim(&dir.join("out"), false, 7).unwrap().0).collect();
+        let wanted = ["out", "out-7", "out-7-2", "out-7-3"].map(|name| dir.join(name));
+        assert_eq!(names, wanted);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 
     #[test]
     fn names_keep_their_extension() {

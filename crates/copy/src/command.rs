@@ -230,6 +230,9 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
 fn start(args: &CpArgs, host: &str, request: &CopyRequest, meter: &Meter) -> Result<FarSession> {
     let session = client::open(&args.ssh, host, &|what| meter.note(what))?;
     meter.connected(host, &session);
+    if matches!(request, CopyRequest::Receive { .. } | CopyRequest::ReceiveStream { .. }) {
+        meter.leaves_by(session.channel());
+    }
     session.ask(SERVICE, request)?;
     Ok(session)
 }

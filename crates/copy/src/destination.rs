@@ -29,6 +29,8 @@ use crate::rel_path::{RelPath, companion, escape};
 /// Permissions that are carried. Set-user-ID and set-group-ID are not: a sender must not make
 /// programs that run as somebody else.
 const MODE_MASK: u32 = 0o1777;
+/// All that a mode may have.
+const ALL_MODE_BITS: u32 = 0o7777;
 /// How long another copy that writes the same file may take to end, in steps of [`LOCK_PAUSE`]: one
 /// that was killed here lives on there for as long as it takes to notice.
 const LOCK_TRIES: u32 = 60;
@@ -310,7 +312,7 @@ impl DestinationTree {
         }
         let mode = entry.mode & MODE_MASK;
         // A new owner takes bits of the mode away.
-        if other.is_some() || now.st_mode & MODE_MASK != mode {
+        if other.is_some() || now.st_mode & ALL_MODE_BITS != mode {
             rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
         }
         for (name, value) in &entry.xattrs {

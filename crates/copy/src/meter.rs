@@ -14,8 +14,8 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use weft_os::clock;
-use weft_session::ChannelTraffic;
 use weft_session::client::FarSession;
+use weft_session::{ChannelTraffic, MessageChannel};
 use weft_sync::{Condvar, Mutex};
 
 /// How often a line is written where there is no terminal.
@@ -46,8 +46,8 @@ pub struct Meter {
     started: Instant,
     is_over: Mutex<bool>,
     ended: Condvar,
-    /// What carries the copy from here.
-    traffic: Mutex<Arc<ChannelTraffic>>,
+    /// What carries data from here, for each host that it goes to.
+    traffic: Mutex<Vec<Arc<ChannelTraffic>>>,
     /// Whether all files were listed, so that the totals are final.
     pub is_listed: AtomicBool,
     /// Files that were listed.
@@ -108,9 +108,13 @@ impl Meter {
         }
     }
 
-    /// Tells that the far end was reached. What is on its way by this session is not shown as done.
+    /// Data leaves by `channel`: what is on its way is not shown as done.
+    pub fn leaves_by(&self, channel: &MessageChannel) {
+        self.traffic.lock().push(channel.traffic());
+    }
+
+    /// Tells that the far end was reached.
     pub fn connected(&self, host: &str, session: &FarSession) {
-        *self.traffic.lock() = session.channel().traffic();
         let carrier = if session.channel().is_udp() { "udp" } else { "ssh" };
         let data = json!({
             "host": host,
@@ -123,7 +127,7 @@ impl Meter {
 
     /// A count of bytes without those that are on their way.
     fn arrived(&self, bytes: &AtomicU64) -> u64 {
-        let on_the_way = self.traffic.lock().on_the_way();
+        let on_the_way = self.traffic.lock().iter().map(|traffic| traffic.on_the_way()).sum();
         get(bytes).saturating_sub(on_the_way)
     }
 
@@ -157,7 +161,7 @@ impl Meter {
             let outcome = copy();
             if outcome.is_ok() {
                 // All that was sent has come, though it may not have been acknowledged.
-                *self.traffic.lock() = Arc::default();
+                self.traffic.lock().clear();
             }
             *self.is_over.lock() = true;
             self.ended.notify_all();

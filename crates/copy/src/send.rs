@@ -277,6 +277,9 @@ impl FileSender<'_> {
     }
 
     fn send_pieces(&self, planned: &[PlannedPiece], room: &mut [u8]) -> Result<()> {
+        // Before they count as done.
+        let wanted = planned.iter().filter(|piece| !piece.is_hole);
+        self.throttle.wait(wanted.map(|piece| piece.len as usize).sum());
         let mut used = 0;
         let mut pieces = Vec::with_capacity(planned.len());
         for piece in planned {
@@ -292,7 +295,6 @@ impl FileSender<'_> {
             }
         }
         let payload = &room[..used];
-        self.throttle.wait(payload.len());
         match pieces.is_empty() {
             true => Ok(()),
             false => send_message(&self.to, &ToReceiver::Pieces(pieces), payload),

@@ -40,6 +40,11 @@ impl ChannelTraffic {
         self.delivered.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// The peer has all that was sent.
+    pub(crate) fn settle(&self) {
+        self.delivered.store(self.sent.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     pub(crate) fn count_received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }

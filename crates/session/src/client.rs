@@ -47,7 +47,8 @@ impl FarSession {
         &self.channel
     }
 
-    /// How long ssh took until the far end answered by it.
+    /// How long it took until the far end answered by ssh: the log-in, the start of weft there, and
+    /// sending it if it was missing.
     pub fn greeted(&self) -> Duration {
         self.greeted
     }
@@ -152,7 +153,7 @@ impl UdpPreparation {
     fn start(args: &SshArgs, host: &str, key: [u8; 32]) -> Self {
         // Without it the name is taken as it stands.
         let name = args.query(host).spawn().ok();
-        Self { key, name, end: thread::spawn(move || UdpEnd::new(key)) }
+        Self { key, name, end: thread::spawn(move || UdpEnd::new(key)?.ready()) }
     }
 }
 
@@ -238,7 +239,7 @@ fn reach(prepared: UdpPreparation, host: &str, far: &FarPort) -> Result<Arc<UdpL
     let mut ready = Some(prepared.end.join().map_err(|_| anyhow!("making an end has failed"))?);
     let mut last = None;
     for address in &addresses {
-        let end = ready.take().unwrap_or_else(|| UdpEnd::new(prepared.key))?;
+        let end = ready.take().unwrap_or_else(|| UdpEnd::new(prepared.key)?.ready())?;
         match end.connect(*address, limit) {
             Ok(link) => return Ok(link),
             Err(error) => last = Some((address, error)),

@@ -1,8 +1,8 @@
 //! What both ends say through ssh before the channel: one line each, in ASCII.
 //!
 //! ```text
-//! here    weft-session 2 KEY PORTS        KEY: 64 hexadecimal digits; PORTS: FIRST-LAST, or none
-//! there   weft-session 2 PORT ADDRESS     PORT: 0 without UDP; ADDRESS: that ssh reached, or -
+//! here    weft-session 3 KEY PORTS        KEY: 64 hexadecimal digits; PORTS: FIRST-LAST, or none
+//! there   weft-session 3 PORT ADDRESS     PORT: 0 without UDP; ADDRESS: that ssh reached, or -
 //! here    udp | ssh                       which of them the channel goes by
 //! ```
 //!
@@ -20,7 +20,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail, ensure};
 
 /// What a far end must print for `far-end --protocol`, and how its lines begin.
-pub const PROTOCOL: &str = "weft-session 2";
+pub const PROTOCOL: &str = "weft-session 3";
 /// How the line of a far end begins that has no `weft` of this protocol.
 pub(crate) const MISSING: &str = "weft-session-missing";
 
@@ -194,11 +194,11 @@ mod tests {
 
     #[test]
     fn what_is_none_is_refused() {
-        let lines = ["", "weft-session 1 00 none", "weft-session 2 00 none", "weft-session 2\n"];
+        let lines = ["", "weft-session 2 00 none", "weft-session 3 00 none", "weft-session 3\n"];
         for line in lines {
             assert!(Greeter::read(&mut line.as_bytes()).is_err(), "{line}");
         }
-        assert!(FarAnswer::read(&mut &b"weft-session 2 x y\n"[..]).is_err());
+        assert!(FarAnswer::read(&mut &b"weft-session 3 x y\n"[..]).is_err());
         assert_eq!(FarAnswer::read(&mut &b"bash: no\n"[..]).unwrap(), None);
         let noise = "x\n".repeat(NOISE_MAX);
         assert!(FarAnswer::read(&mut noise.as_bytes()).is_err());

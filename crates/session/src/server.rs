@@ -47,8 +47,11 @@ pub fn serve() -> Result<MessageChannel> {
     let port = listening.as_ref().map_or(0, |(_, listener)| listener.local_addr().port());
     let line = FarAnswer::line(port, reached_address());
     stdout.write_all(line.as_bytes()).context("answering the near end")?;
-    let accepting =
-        listening.map(|(end, listener)| thread::spawn(move || end.accept(listener, ACCEPT_LIMIT)));
+    // What takes time is done while the answer is on its way.
+    let accept = |(end, listener): (UdpEnd, Listener)| {
+        thread::spawn(move || end.ready()?.accept(listener, ACCEPT_LIMIT))
+    };
+    let accepting = listening.map(accept);
     match PathChoice::read(&mut std::io::stdin().lock())? {
         PathChoice::Udp => {
             let accepting = accepting.context("the near end chose UDP, which is not there")?;

@@ -8,8 +8,8 @@
 //! Invariant: a buffer belongs to exactly one of the pool, a posted request, and a
 //! [`ReceivedSlot`].
 //!
-//! Order: [`UdpEnd::new`], which posts receives; [`UdpEnd::connect`] or [`UdpEnd::accept`]; the
-//! calls of the channel; [`UdpLink::finish`] or [`UdpLink::fail`].
+//! Order: [`UdpEnd::new`]; [`UdpEnd::ready`], which posts receives; [`UdpEnd::connect`] or
+//! [`UdpEnd::accept`]; the calls of the channel; [`UdpLink::finish`] or [`UdpLink::fail`].
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -80,7 +80,7 @@ pub(crate) struct UdpEnd {
 }
 
 impl UdpEnd {
-    /// An end under `key`, with receives posted.
+    /// An end under `key`.
     pub fn new(key: [u8; 32]) -> Result<Self> {
         let remembers = std::env::var_os(PATHS).is_none_or(|value| value != "off");
         let mut options = HostOptions::default().key(key).remember_paths(remembers);
@@ -93,13 +93,17 @@ impl UdpEnd {
         let cq = device.completion_queue(2 * DEPTH)?;
         let options = QueuePairOptions::reliable(&cq).depth(DEPTH);
         let qp = domain.queue_pair(options)?;
-        let mut end = Self { device, domain, cq, qp, buffers: Vec::new() };
+        Ok(Self { device, domain, cq, qp, buffers: Vec::new() })
+    }
+
+    /// The end with receives posted.
+    pub fn ready(mut self) -> Result<Self> {
         for number in 0..WINDOW_FIRST + RESERVE {
-            let buffer = end.domain.register(SLOT, Access::empty())?;
-            end.qp.recv(number, &buffer.whole()?)?;
-            end.buffers.push(buffer);
+            let buffer = self.domain.register(SLOT, Access::empty())?;
+            self.qp.recv(number, &buffer.whole()?)?;
+            self.buffers.push(buffer);
         }
-        Ok(end)
+        Ok(self)
     }
 
     /// Listens at `addr`.
@@ -210,9 +214,9 @@ impl UdpLink {
     pub fn send(&self, parts: &[&[u8]]) -> Result<()> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         ensure!(len <= MESSAGE_MAX, "a message of {len} bytes is too long");
-        let (number, buffer, is_short) = self.take_buffer(len)?;
-        // Its completion may come before this returns.
+        // What waits for room is on its way, for who has counted it.
         self.traffic.count_sent(len);
+        let (number, buffer, is_short) = self.take_buffer(len)?;
         let posted = self.fill_and_post(number, &buffer, is_short, parts, len);
         posted.inspect_err(|error| self.fail(&format!("{error:#}")))
     }
@@ -309,6 +313,9 @@ impl UdpLink {
         }
         drop(send);
         let outcome = self.check();
+        if outcome.is_ok() {
+            self.traffic.settle();
+        }
         self.fail("the channel is finished");
         outcome
     }

@@ -16,11 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Messages that may be on their way from the start. While the rate is searched for, a grant
 /// comes three round trips after what it answers was sent, if packets of it were lost: this fills
-/// 1 Gbit/s over 90 ms for so long.
+/// 1 Gbit/s over 70 ms for so long.
 pub const WINDOW_FIRST: u64 = 128;
-
-/// Room for messages below which a sender says that it is short of it.
-const SHORT_OF: u64 = WINDOW_FIRST / 2;
 
 /// Messages that may be on their way, at most.
 pub const WINDOW_MAX: u64 = (crate::MEMORY_MAX / crate::MESSAGE_MAX - RESERVE as usize) as u64;
@@ -43,12 +40,14 @@ pub struct SendWindow {
     sent: u64,
     limit: u64,
     most: u64,
+    short_of: u64,
 }
 
 impl SendWindow {
-    /// A window of `first` to begin with, and of `most` at most, whatever the peer grants.
+    /// A window of `first` to begin with, and of `most` at most, whatever the peer grants. Half of
+    /// the first is short.
     pub fn new(first: u64, most: u64) -> Self {
-        Self { sent: 0, limit: first, most }
+        Self { sent: 0, limit: first, most, short_of: first / 2 }
     }
 
     /// How much may be sent now.
@@ -60,7 +59,7 @@ impl SendWindow {
     /// the peer is to be told.
     pub fn sent(&mut self, count: u64) -> bool {
         self.sent += count.min(self.room());
-        self.room() < SHORT_OF
+        self.room() < self.short_of
     }
 
     /// The peer takes what is sent up to `limit` from the start. A limit that is lower than before
@@ -152,6 +151,7 @@ mod tests {
 
     #[test]
     fn a_sender_says_that_its_room_is_short_and_stops_at_its_limit() {
+        const SHORT_OF: u64 = WINDOW_FIRST / 2;
         let mut window = sender();
         assert!(window.room() == WINDOW_FIRST && !window.sent(WINDOW_FIRST - SHORT_OF));
         assert!(window.room() == SHORT_OF && window.sent(1));

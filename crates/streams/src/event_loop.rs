@@ -282,9 +282,9 @@ impl EventLoop {
     fn take_message(&mut self, bytes: &[u8], owner: &mut dyn LoopOwner) -> Result<bool> {
         let (message, payload) = parse_message::<StreamMessage>(bytes)?;
         match message {
-            StreamMessage::Data { id, is_starved } => {
+            StreamMessage::Data { id, is_short } => {
                 let Some(stream) = self.streams.get_mut(&id) else { return Ok(true) };
-                let is_granted = stream.receive.arrived(payload.len() as u64, is_starved);
+                let is_granted = stream.receive.arrived(payload.len() as u64, is_short);
                 ensure!(is_granted && !stream.has_end, "the far end sent more than it may");
                 stream.waiting.push_back(payload.to_vec());
                 self.write(id)?;
@@ -328,8 +328,8 @@ impl EventLoop {
                     self.say(&StreamMessage::End { id })?;
                 }
                 Ok(count) => {
-                    let is_starved = stream.send.sent(count as u64);
-                    let head = StreamMessage::Data { id, is_starved };
+                    let is_short = stream.send.sent(count as u64);
+                    let head = StreamMessage::Data { id, is_short };
                     send_message(&self.to, &head, &bytes[..count])?;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}

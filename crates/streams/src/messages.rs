@@ -54,8 +54,8 @@ pub enum StreamMessage {
     Data {
         /// Number of the stream.
         id: u64,
-        /// Its sender had to wait for a grant.
-        is_starved: bool,
+        /// Its sender is short of room.
+        is_short: bool,
     },
     /// Bytes up to here may be sent.
     Grant {

@@ -1,7 +1,7 @@
 //! How many bytes of a stream may be on their way. Without I/O.
 //!
-//! A window begins small, for there may be thousands of streams, and doubles when the sender had to
-//! wait and the reader keeps up, as long as all windows together stay within a budget.
+//! A window begins small, for there may be thousands of streams, and doubles when the sender is
+//! short of room and the reader keeps up, as long as all windows together stay within a budget.
 //!
 //! Invariant: what a receiver holds of a stream is at most its window, and all windows are within
 //! the budget, except that each stream has [`STREAM_FIRST`].
@@ -35,9 +35,9 @@ impl Default for StreamReceive {
 
 impl StreamReceive {
     /// Bytes have come; whether they were granted.
-    pub fn arrived(&mut self, bytes: u64, is_starved: bool) -> bool {
+    pub fn arrived(&mut self, bytes: u64, is_short: bool) -> bool {
         self.arrived = self.arrived.saturating_add(bytes);
-        self.wants_more |= is_starved;
+        self.wants_more |= is_short;
         self.arrived <= self.granted
     }
 
@@ -88,8 +88,8 @@ mod tests {
                 let bytes = send.room().min(sends * 50_000);
                 prop_assert!(bytes > 0 || held > 0);
                 if bytes > 0 {
-                    let is_starved = send.sent(bytes);
-                    prop_assert!(receive.arrived(bytes, is_starved));
+                    let is_short = send.sent(bytes);
+                    prop_assert!(receive.arrived(bytes, is_short));
                     held += bytes;
                 }
                 prop_assert!(held <= receive.window && receive.window <= STREAM_MAX);

@@ -99,11 +99,11 @@ fn a_limit_and_reading_back_change_no_byte() {
 
 #[test]
 fn what_is_on_its_way_is_not_shown_as_copied() {
-    const SIZE: u64 = 3_000_000;
+    const SIZE: u64 = 2_000_000;
     let Some(host) = FarHost::start("cp-progress") else { return };
     host.dir.write("a", noise(5, SIZE as usize));
     let mut command = host.weft("cp");
-    command.args(["--json", "--udp-only", "--limit", "8mbit", "a", &host.far("b")]);
+    command.args(["--json", "--udp-only", "--limit", "4mbit", "a", &host.far("b")]);
     let mut copy = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(copy.stdout.take().unwrap()).lines();
     let events = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap());
@@ -118,8 +118,8 @@ fn what_is_on_its_way_is_not_shown_as_copied() {
         far_ends.iter().for_each(|id| kill_process(Pid::from_raw(*id).unwrap(), signal).unwrap());
     };
     signal(Signal::STOP);
-    // Four seconds, in which all of the file leaves: it fits into the channel.
-    let shown: Vec<u64> = progress.by_ref().take(16).collect();
+    // Five seconds, in which all of the file leaves, since it fits into the channel.
+    let shown: Vec<u64> = progress.by_ref().take(20).collect();
     signal(Signal::CONT);
     assert!(shown.iter().all(|done| *done < SIZE), "{shown:?}");
     assert_eq!(progress.last(), Some(SIZE));

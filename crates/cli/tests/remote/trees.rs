@@ -154,3 +154,25 @@ fn attributes_of_the_user_s_go_with_x_alone() {
         assert!(value(&format!("without/from{path}")).is_err());
     }
 }
+
+#[test]
+fn bits_that_set_a_user_or_a_group_are_left_nowhere() {
+    let Some(host) = FarHost::start("cp-set-id") else { return };
+    let mode = |name: &str| fs::metadata(host.dir.path(name)).unwrap().permissions().mode() & 0o7777;
+    let set_mode = |name: &str, mode| {
+        fs::set_permissions(host.dir.path(name), Permissions::from_mode(mode)).unwrap();
+    };
+    for name in ["from", "from/sub", "to"] {
+        fs::create_dir(host.dir.path(name)).unwrap();
+    }
+    for name in ["from/sub/a", "from/same", "to/same"] {
+        host.dir.write(name, "content");
+        set_mode(name, 0o755);
+    }
+    // What is made there inherits it.
+    set_mode("to", 0o2755);
+    set_mode("to/same", 0o4755);
+    set_mode("from/sub", 0o755);
+    host.copied(&["-q", "-r", "--checksum", "from/", &host.far("to/")]);
+    assert_eq!(["to/sub", "to/sub/a", "to/same"].map(mode), [0o755; 3]);
+}

@@ -3,7 +3,7 @@
 //! clock, measures the rate long before the path is full. Where arrivals come in bunches, a flight
 //! that is too short to show a rate is followed by one that lasts longer, up to a round trip; then
 //! what a whole round delivered is the measure. After an outage, and with saved properties, the
-//! same from a known rate. App-limited rounds do not count.
+//! same from a known rate. App-limited rounds tell no rate.
 
 use super::arrival::Instant;
 use super::guard::OVERLOAD_FACTOR;
@@ -44,8 +44,8 @@ const LONG_PACING_GAIN: f64 = 2.0;
 const RAMP_QUEUE_PART: u64 = 2;
 /// Part of a round by which falls of the delay may have made it longer, at most.
 const FALL_ROUND_PART: u64 = 2;
-/// Part of the window that must be in flight for it to grow where the application limited what was
-/// sent, as of TCP's slow start in Linux.
+/// Part of the window that must have been in flight for it to grow where the application limited
+/// what was sent: so it stays below five times what the application had in flight.
 const FULL_WINDOW_PART: u64 = 2;
 /// Growth of the rate below which Ramp ends, 25 %, as in BBR.
 const FULL_GROWTH_FACTOR: f64 = 1.25;
@@ -164,21 +164,23 @@ impl Weave {
 
     pub(super) fn on_ramp_ack(&mut self, acked: &Acked) {
         let WeavePhase::Ramp { mut train, full_bps, full_rounds } = self.phase else { return };
+        let limit_ns = self.queue_ns() / RAMP_QUEUE_PART;
+        let is_losing = self.loss.is_congestion(&Round::of(acked), false);
         if acked.rate.is_some_and(|sample| sample.app_limited) {
             // Who asks before sending much has a first flight that says nothing of the rate.
-            if FULL_WINDOW_PART * acked.in_flight_octets >= self.window {
+            let were_in_flight = acked.in_flight_octets + acked.octets + acked.lost_octets;
+            let is_full = FULL_WINDOW_PART * were_in_flight >= self.window;
+            if is_full && !is_losing && self.above_min_ns(self.latest_rtt_ns) <= limit_ns {
                 self.grow(acked);
             }
             return;
         }
-        let limit_ns = self.queue_ns() / RAMP_QUEUE_PART;
         if acked.rtt.is_some() {
             train.take(Instant::of(acked));
         }
         let is_stretched = train.is_stretched();
         let is_queued =
             acked.rtt.map(|_| is_stretched && self.above_min_ns(self.latest_rtt_ns) > limit_ns);
-        let is_losing = self.loss.is_congestion(&Round::of(acked), false);
         train.count(if is_losing { Some(true) } else { is_queued });
         self.phase = WeavePhase::Ramp { train, full_bps, full_rounds };
         if train.full == 0 {

@@ -81,7 +81,7 @@ impl Path {
                 app_limited,
             }),
             delivered_octets: self.delivered,
-            in_flight_octets: octets,
+            in_flight_octets: if app_limited { 0 } else { octets },
         });
     }
 
@@ -139,6 +139,33 @@ fn a_window_that_is_half_full_grows_though_the_application_limited_it() {
     assert_eq!(path.weave.window_octets(), first);
     path.say(first / 2);
     assert_eq!(path.weave.window_octets(), first + 3 * first / 2);
+    // A queue.
+    let mut path = Path::new();
+    path.say(1250);
+    path.tell(first, path.delivered, RTT_NS / 8, true);
+    assert_eq!(path.weave.window_octets(), first);
+    // More losses than the path's own.
+    let mut path = Path::new();
+    path.say(1250);
+    path.weave.loss.set_random(0.0);
+    let sample = RateSample {
+        delivered_octets: first,
+        interval_ns: RTT_NS,
+        prior_delivered_octets: 0,
+        app_limited: true,
+    };
+    let losing = Acked {
+        packets: 64,
+        octets: first,
+        lost_packets: 64,
+        lost_octets: first,
+        rate: Some(sample),
+        ..Acked::default()
+    };
+    path.weave.on_ramp_ack(&losing);
+    assert_eq!(path.weave.window_octets(), first);
+    path.weave.on_ramp_ack(&Acked { lost_packets: 0, lost_octets: 0, ..losing });
+    assert_eq!(path.weave.window_octets(), 4 * first);
 }
 
 #[test]
