@@ -98,6 +98,8 @@ pub struct Settings {
     pub ports: PortBounds,
     /// `WEFT_THREADS`: threads of the engine, at least one and at most [`THREADS_MAX`].
     pub threads: usize,
+    /// Connections by Shuttle send twice what is lost at the end (S-57). No variable asks for it.
+    pub lost_twice: bool,
 }
 
 /// Threads that the engine has at most, unless `WEFT_THREADS` asks for more.
@@ -142,6 +144,7 @@ impl Settings {
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
             ports: variable("WEFT_PORTS").and_then(|v| PortBounds::parse(&v)).unwrap_or_default(),
             threads: threads.unwrap_or_else(processors),
+            lost_twice: false,
         }
     }
 }

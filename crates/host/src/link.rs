@@ -30,6 +30,7 @@ pub fn config(host: &Host, route: &Route) -> ShuttleConfig {
     let config = ShuttleConfig {
         protection: if settings.crc { protection::CRC32C } else { protection::NONE },
         placement: placement::TAIL,
+        lost_twice: settings.lost_twice,
         idle_ns: IDLE_NS,
         datagram_octets,
         datagram_octets_goal: goal.max(datagram_octets),

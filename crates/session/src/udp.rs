@@ -83,7 +83,8 @@ impl UdpEnd {
     /// An end under `key`.
     pub fn new(key: [u8; 32]) -> Result<Self> {
         let remembers = std::env::var_os(PATHS).is_none_or(|value| value != "off");
-        let mut options = HostOptions::default().key(key).remember_paths(remembers);
+        let mut options =
+            HostOptions::default().key(key).remember_paths(remembers).lost_twice(true);
         if let Some(path) = std::env::var_os(TRACE).filter(|path| !path.is_empty()) {
             options = options.trace(path);
         }

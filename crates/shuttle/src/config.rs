@@ -36,6 +36,9 @@ pub struct ShuttleConfig {
     /// Duplicated tails are preferred, then full recovery; none only if that is the only one in
     /// common.
     pub recovery: u8,
+    /// Sends again twice what is lost where nothing else is to be sent (S-57), with full recovery.
+    /// The peer need not know of it.
+    pub lost_twice: bool,
     /// Streams that the peer may use, 1 to [`MAX_STREAMS`].
     pub streams: u16,
     /// Initial datagram size in bytes: one that the path carries for certain.
@@ -91,6 +94,7 @@ impl Default for ShuttleConfig {
             placement: placement::TAIL,
             packets_per_key: PACKETS_PER_KEY,
             recovery: recovery::FULL,
+            lost_twice: false,
             streams: 1,
             datagram_octets: MIN_DATAGRAM,
             datagram_octets_goal: MIN_DATAGRAM,
@@ -193,8 +197,9 @@ pub(crate) fn placement_of(modules: Modules) -> Option<Placement> {
 }
 
 /// Loss recovery of a chosen module.
-pub(crate) fn repair_of(modules: Modules) -> Option<Repair> {
+pub(crate) fn repair_of(modules: Modules, lost_twice: bool) -> Option<Repair> {
     match modules.recovery {
+        recovery::FULL if lost_twice => Some(Repair::LostTwice),
         recovery::FULL => Some(Repair::Full),
         recovery::TAIL_DUP => Some(Repair::TailTwice),
         recovery::OFF => Some(Repair::Off),

@@ -194,13 +194,18 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         }
     }
 
-    /// The segment after `segment`, which was sent; when there is none, the tail once more (S-56).
+    /// The segment after `segment`, which was sent; when there is none, the tail (S-56) and what
+    /// was lost (S-57) once more.
     fn following(&mut self, stream: &mut StreamState, sent: NextSegment) -> Option<NextSegment> {
         let next = self.next(stream);
         self.dry = next.is_none();
-        if self.dry && !sent.again {
-            stream.send.queue_tail();
-            return self.next(stream);
+        if self.dry {
+            if !sent.again {
+                stream.send.queue_tail();
+            }
+            if stream.send.queue_lost() || !sent.again {
+                return self.next(stream);
+            }
         }
         next
     }

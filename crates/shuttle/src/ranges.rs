@@ -15,6 +15,11 @@ impl RangeSet {
         self.runs.front().copied()
     }
 
+    /// The runs, in ascending order.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.runs.iter().copied()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

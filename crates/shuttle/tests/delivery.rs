@@ -170,6 +170,27 @@ fn exactly_the_holes_are_sent_again() {
     assert!(pair.connection(1).stats().duplicate_segments <= 4);
 }
 
+/// S-57.
+#[test]
+fn what_is_lost_at_the_end_is_sent_again_twice_if_wanted() {
+    let link = Link { loss: 0.1, rate_bps: 200_000_000, delay_ns: 35 * MS, ..Link::default() };
+    let seed = seed();
+    let resent = [false, true].map(|lost_twice| {
+        let config = ShuttleConfig { lost_twice, ..config(Placement::Tail, 16 << 20) };
+        let mut pair = Pair::new(seed, &config, &link, 1);
+        pair.open();
+        pair.hosts[0].ports.post(true, 4_000_000);
+        pair.run_until(60_000 * MS, Pair::is_complete);
+        let lost = pair.network.counts[0].lost_data_octets as f64;
+        pair.connection(0).stats().octets_resent as f64 / lost
+    });
+    let [once, twice] = resent;
+    // Probes may repeat what the last acknowledgement told of.
+    assert!(once < 1.05, "{once}");
+    // Some were lost while there was more to send.
+    assert!((1.05..2.0).contains(&twice), "{twice}");
+}
+
 #[test]
 fn reordering_causes_no_collapse() {
     let run = |seed, late| {

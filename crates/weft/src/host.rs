@@ -37,6 +37,7 @@ pub struct HostOptions {
     stall_timeout: Option<Duration>,
     remembers_paths: bool,
     trace: Option<PathBuf>,
+    lost_twice: bool,
 }
 
 impl HostOptions {
@@ -100,13 +101,31 @@ impl HostOptions {
         Self { trace: Some(path.into()), ..self }
     }
 
+    /// Whether connections by [`DeviceKind::Roce`] send again twice what is lost where nothing else
+    /// is to be sent. Across a path that loses, a message then waits for fewer round trips at its
+    /// end, and some bytes go in vain. Usually not.
+    #[must_use]
+    pub fn lost_twice(self, lost_twice: bool) -> Self {
+        Self { lost_twice, ..self }
+    }
+
     fn setup(self) -> HostSetup {
-        let Self { key, clear_text, threads, crc, stall_timeout, remembers_paths, trace } = self;
+        let Self {
+            key,
+            clear_text,
+            threads,
+            crc,
+            stall_timeout,
+            remembers_paths,
+            trace,
+            lost_twice,
+        } = self;
         let default = HostSetup::default();
         let settings = Settings {
             threads: threads.unwrap_or(default.settings.threads).clamp(1, THREADS_MAX),
             crc: crc.unwrap_or(default.settings.crc),
             stall_after: stall_timeout.unwrap_or(default.settings.stall_after),
+            lost_twice,
             ..default.settings
         };
         let secrecy = Box::new(move || Secrecy::new(key, clear_text));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -158,7 +158,8 @@ fn attributes_of_the_user_s_go_with_x_alone() {
 #[test]
 fn bits_that_set_a_user_or_a_group_are_left_nowhere() {
     let Some(host) = FarHost::start("cp-set-id") else { return };
-    let mode = |name: &str| fs::metadata(host.dir.path(name)).unwrap().permissions().mode() & 0o7777;
+    let mode =
+        |name: &str| fs::metadata(host.dir.path(name)).unwrap().permissions().mode() & 0o7777;
     let set_mode = |name: &str, mode| {
         fs::set_permissions(host.dir.path(name), Permissions::from_mode(mode)).unwrap();
     };

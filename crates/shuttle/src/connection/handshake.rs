@@ -468,7 +468,8 @@ impl ShuttleConnection {
             modules,
             order: Order {
                 placement: placement_of(modules).expect("one placement was chosen"),
-                repair: repair_of(modules).expect("one recovery was chosen"),
+                repair: repair_of(modules, self.config.lost_twice)
+                    .expect("one recovery was chosen"),
             },
             guard: Guard::new(
                 modules.protection,

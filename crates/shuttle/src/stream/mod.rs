@@ -31,6 +31,8 @@ pub enum Placement {
 pub(crate) enum Repair {
     /// Retransmission.
     Full,
+    /// Retransmission, twice where nothing else is to be sent.
+    LostTwice,
     /// Retransmission; and the last segments before the stream runs dry are sent twice at once.
     TailTwice,
     /// None: the receiver is told to skip losses.

@@ -51,6 +51,8 @@ pub(crate) struct SendStream {
     tail_from: u64,
     /// Segments to retransmit.
     resend: RangeSet,
+    /// Segments of lost packets that no later packet is known to have brought (S-57).
+    lost: RangeSet,
     /// Segment taken from the source and not sent yet.
     pending: Option<SegmentId>,
     /// Weight in deficit round robin.
@@ -74,6 +76,7 @@ impl SendStream {
             tail: VecDeque::new(),
             tail_from: 0,
             resend: RangeSet::default(),
+            lost: RangeSet::default(),
             pending: None,
             weight,
             deficit: 0,
@@ -99,7 +102,7 @@ impl SendStream {
 
     /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
-        let sets = [&self.received, &self.given_up, &self.resend];
+        let sets = [&self.received, &self.given_up, &self.resend, &self.lost];
         let runs = self.runs.capacity() * size_of::<DsnRun>();
         runs + sets.iter().map(|set| set.kept_octets()).sum::<usize>()
     }
@@ -167,6 +170,14 @@ impl SendStream {
         }
     }
 
+    /// Queues what was lost and sent again for a second time, if wanted: nothing more is to be sent
+    /// for now, and the message waits for it. Returns whether there is anything.
+    pub(crate) fn queue_lost(&mut self) -> bool {
+        let lost = std::mem::take(&mut self.lost);
+        lost.runs().for_each(|(first, last)| self.resend.insert(first, last, |_, _| ()));
+        !lost.is_empty()
+    }
+
     /// Id of segment `dsn`, which must be sent and not settled.
     pub(crate) fn name(&self, dsn: u64) -> SegmentId {
         let at = self.runs.partition_point(|run| run.dsn + run.names.count <= dsn);
@@ -180,6 +191,7 @@ impl SendStream {
             self.received.insert(first, last, |_, _| ());
             self.given_up.remove(first, last);
             self.resend.remove(first, last);
+            self.lost.remove(first, last);
         }
     }
 
@@ -197,6 +209,9 @@ impl SendStream {
         for dsn in first.max(self.frontier)..=last {
             if !self.received.contains(dsn) {
                 self.resend.insert(dsn, dsn, |_, _| ());
+                if self.repair == Repair::LostTwice {
+                    self.lost.insert(dsn, dsn, |_, _| ());
+                }
             }
         }
     }
@@ -241,6 +256,7 @@ impl SendStream {
         self.received.remove_below(frontier);
         self.given_up.remove_below(frontier);
         self.resend.remove_below(frontier);
+        self.lost.remove_below(frontier);
         self.query_at_ns = None;
         self.query_wait_ns = 0;
         true
@@ -407,6 +423,31 @@ mod tests {
             Some(dsn)
         });
         assert_eq!(again.collect::<Vec<_>>(), [2, 4]);
+    }
+
+    #[test]
+    fn what_was_lost_is_sent_again_twice_where_nothing_else_is_to_be_sent() {
+        for (repair, copies) in [(Repair::LostTwice, 2), (Repair::Full, 1)] {
+            let (mut stream, mut source) = stream_of(10);
+            stream.repair = repair;
+            stream.handle_frontier(1, &mut source);
+            stream.handle_lost(0, 3);
+            stream.handle_lost(7, 7);
+            let mut sent = Vec::new();
+            // The first copies of two of them have come when there is nothing more to send.
+            for came in [Some((2, 3)), None, None] {
+                while let Some(dsn) = stream.next_resend() {
+                    stream.resent(dsn);
+                    sent.push(dsn);
+                }
+                if let Some((first, last)) = came {
+                    stream.handle_received(first, last);
+                }
+                stream.queue_lost();
+            }
+            let wanted: &[u64] = if copies == 2 { &[1, 2, 3, 7, 1, 7] } else { &[1, 2, 3, 7] };
+            assert_eq!(sent, wanted);
+        }
     }
 
     #[test]
