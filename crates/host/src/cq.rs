@@ -3,7 +3,7 @@
 //! Once a completion is lost, every queue pair that completes there fails: its application could
 //! not know any more what became of its requests.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -25,6 +25,17 @@ const LOOKS_MAX: usize = 4;
 /// kernel: that is soon enough for whatever took so long, and leaves the application its time.
 const QUIET: u32 = 256;
 const THINNED: u32 = 4;
+
+/// One empty poll of so many helps a connection of another queue, less than a microsecond apart.
+const HELP_AFTER: usize = 8;
+
+/// Counts where a count may be lost: what it was, without an access to memory that other threads
+/// wait for.
+fn count_up(count: &AtomicU32) -> u32 {
+    let before = count.load(Ordering::Relaxed);
+    count.store(before.wrapping_add(1), Ordering::Relaxed);
+    before
+}
 
 /// The connections of the queue pairs that complete into a queue.
 #[derive(Default)]
@@ -58,7 +69,7 @@ pub struct HostCq {
     members: RwLock<CqMembers>,
     /// Its own, once it has many connections; none if the system had no means for it.
     group: OnceLock<Option<Arc<PollGroup>>>,
-    turn: AtomicUsize,
+    turn: AtomicU32,
     /// Empty polls in a row.
     quiet: AtomicU32,
     max_cqe: u32,
@@ -81,7 +92,7 @@ impl HostCq {
             inner: Arc::new(inner.with_warden(Box::new(Warden(Arc::clone(host), this.clone())))),
             members: RwLock::default(),
             group: OnceLock::new(),
-            turn: AtomicUsize::new(0),
+            turn: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
             max_cqe,
             left: limit.map(|limit| (AtomicU64::new(limit.completions), limit)),
@@ -216,7 +227,7 @@ impl HostCq {
             members.groups.iter().for_each(|group| group.flush());
             return Ok(count);
         }
-        let quiet = self.quiet.fetch_add(1, Ordering::Relaxed);
+        let quiet = count_up(&self.quiet);
         let skip = quiet > QUIET && !quiet.is_multiple_of(THINNED);
         if skip || out.is_empty() || !self.look() {
             return Ok(0);
@@ -236,7 +247,7 @@ impl HostCq {
             return true;
         }
         let now = clock::now();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let turn = count_up(&self.turn) as usize;
         let members = self.members.read();
         let single = &members.single;
         let looks = single.len().min(LOOKS_MAX);
@@ -246,10 +257,13 @@ impl HostCq {
         for group in &members.groups {
             group.look(now, || self.inner.has_entries());
         }
-        if self.inner.has_entries() {
+        if self.inner.may_have_entries() {
             return true;
         }
-        if let Some(other) = self.host.begun().and_then(|local| local.connections.in_turn(turn)) {
+        if turn.is_multiple_of(HELP_AFTER)
+            && let Some(local) = self.host.begun()
+            && let Some(other) = local.connections.in_turn(turn / HELP_AFTER)
+        {
             other.help(now);
         }
         looks > 0 || !members.groups.is_empty()

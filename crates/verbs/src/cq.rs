@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use weft_sync::{Mutex, MutexGuard};
 
@@ -67,6 +67,9 @@ struct Ring {
 /// A completion queue.
 pub struct Cq {
     ring: Mutex<Ring>,
+    /// The last poll found nothing, and nothing has changed since: another one needs no lock.
+    /// Changed under the lock of the ring.
+    is_calm: AtomicBool,
     /// Clock for completion timestamps, if the application asked for them.
     clock: Option<ClockFn>,
     channel: Option<Arc<CompChannel>>,
@@ -102,7 +105,8 @@ impl Cq {
             stamp_ns: 0,
         };
         let (ring, users) = (Mutex::new(ring), Users::default());
-        Self { ring, clock: None, channel, events, cookie, warden: None, users }
+        let is_calm = AtomicBool::new(false);
+        Self { ring, is_calm, clock: None, channel, events, cookie, warden: None, users }
     }
 
     /// The same, with `warden` woken on overflow, to fail the queue pairs that complete there. It
@@ -127,6 +131,9 @@ impl Cq {
     /// because `out` was too small fire the arm: applications that poll one batch per event rely on
     /// adapters that compare an arm with the last polled entry.
     pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
+        if !self.may_have_entries() {
+            return Ok(0);
+        }
         let mut ring = self.ring();
         let count = ring.entries.len().min(out.len());
         if count == 0 && ring.overflowed && !ring.silent {
@@ -142,15 +149,22 @@ impl Cq {
         }
         ring.stamp_ns = stamp_ns;
         ring.drained = count < out.len();
+        self.is_calm.store(count == 0 && ring.drained && !ring.overflowed, Ordering::Release);
         if ring.armed == Armed::Any && count > 0 && !ring.entries.is_empty() {
             self.fire(ring);
         }
         Ok(count)
     }
 
+    /// Whether a poll may return anything or fail: not if the last one found nothing, and nothing
+    /// has changed since.
+    pub fn may_have_entries(&self) -> bool {
+        !self.is_calm.load(Ordering::Acquire)
+    }
+
     /// Whether a poll would return anything.
     pub fn has_entries(&self) -> bool {
-        !self.ring().entries.is_empty()
+        self.may_have_entries() && !self.ring().entries.is_empty()
     }
 
     /// Arms the queue for one event at the next completion, or the next solicited one. Completions
@@ -216,6 +230,7 @@ impl Cq {
             return;
         }
         let solicited = solicited || !wc.is_success();
+        self.is_calm.store(false, Ordering::Release);
         ring.entries.push_back(CqEntry { wc, reclaim, stamp_ns, solicited });
         let fire = match ring.armed {
             Armed::No => false,
@@ -246,6 +261,7 @@ impl Cq {
     /// Marks the overflow; returns whether it is the first.
     fn lose(&self, mut ring: MutexGuard<'_, Ring>) -> bool {
         let first = !std::mem::replace(&mut ring.overflowed, true);
+        self.is_calm.store(false, Ordering::Release);
         drop(ring);
         if first {
             self.events.push(AsyncKind::CqErr, self.cookie);
@@ -268,6 +284,7 @@ impl Cq {
     fn fire(&self, mut ring: MutexGuard<'_, Ring>) {
         ring.armed = Armed::No;
         ring.drained = false;
+        self.is_calm.store(false, Ordering::Release);
         drop(ring);
         if let Some(channel) = &self.channel {
             channel.push(self.cookie);

@@ -85,6 +85,13 @@ impl<'a> RegionReader<'a> {
         len: u64,
         out: &mut Gather,
     ) -> Result<(), RegionFault> {
+        if let [Sge { addr, length, lkey }] = sges
+            && len > 0
+            && offset.saturating_add(len) <= u64::from(*length)
+        {
+            let (addr, len) = (addr.wrapping_add(offset), len as u32);
+            return self.gather_region(*lkey, pd, addr, len, Access::empty(), out);
+        }
         parts(sges, offset, len).try_for_each(|part| {
             self.gather_region(part.lkey, pd, part.addr, part.length, Access::empty(), out)
         })
