@@ -245,7 +245,7 @@ impl Victim {
             let mut port = TxPort::new(&mut self.stream, &self.qp, self.qp.sq(), Some(&reader));
             while let Some(id) = port.next(128) {
                 let mut gather = Gather::new();
-                port.gather(id, &mut gather);
+                port.gather(&id, &mut gather);
                 assert!(gather.len() <= 128, "longer than the lower layer takes");
                 assert!(gather.pieces().iter().all(|piece| may_be_told(piece, &public)));
                 out.push(id);

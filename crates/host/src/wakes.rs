@@ -11,13 +11,19 @@ use std::sync::Arc;
 use weft_os::thread::Uncancelled;
 use weft_verbs::Wake;
 
-thread_local! {
+/// What a thread has postponed.
+struct Postponed {
     /// Steps that this thread is in.
-    static STEPS: Cell<u32> = const { Cell::new(0) };
+    steps: Cell<u32>,
     /// Not dropped with the thread, for which the C library would have to allocate something: it
     /// ends the process where there is no memory. Between steps nothing is in it.
-    static POSTPONED: RefCell<ManuallyDrop<Vec<Arc<dyn Wake>>>> =
-        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    wakes: RefCell<ManuallyDrop<Vec<Arc<dyn Wake>>>>,
+}
+
+thread_local! {
+    static POSTPONED: Postponed = const {
+        Postponed { steps: Cell::new(0), wakes: RefCell::new(ManuallyDrop::new(Vec::new())) }
+    };
 }
 
 /// Has `wake` called after the lock of a connection, if the thread that causes it holds one.
@@ -31,15 +37,14 @@ impl AfterLock {
     /// Leaves it to the end of the step that this thread is in; whether it is in one, and there is
     /// memory for it.
     fn postpone(&self) -> bool {
-        let postpone = |postponed: &RefCell<ManuallyDrop<Vec<_>>>| {
-            let Ok(mut list) = postponed.try_borrow_mut() else { return false };
-            let has_room = list.try_reserve(1).is_ok();
-            if has_room {
+        POSTPONED.with(|postponed| {
+            let Ok(mut list) = postponed.wakes.try_borrow_mut() else { return false };
+            let is_postponed = postponed.steps.get() > 0 && list.try_reserve(1).is_ok();
+            if is_postponed {
                 list.push(Arc::clone(&self.0));
             }
-            has_room
-        };
-        STEPS.get() > 0 && POSTPONED.with(postpone)
+            is_postponed
+        })
     }
 }
 
@@ -53,26 +58,44 @@ impl Wake for AfterLock {
 
 /// A step of this thread on a connection. It begins with the lock, and is dropped after it; the
 /// thread is not cancelled meanwhile.
-pub(crate) struct PostponedWakes(Uncancelled);
+pub(crate) struct PostponedWakes {
+    uncancelled: Option<Uncancelled>,
+}
 
 impl PostponedWakes {
     /// Postpones the wake-ups of this thread from now on.
     pub fn begin() -> Self {
-        STEPS.set(STEPS.get() + 1);
-        Self(Uncancelled::begin())
+        let mut step = Self::begin_briefly();
+        step.forbid_cancel();
+        step
+    }
+
+    /// The same for a step that makes no call in which a thread can be cancelled, which takes less
+    /// time; or does not before [`PostponedWakes::forbid_cancel`].
+    pub fn begin_briefly() -> Self {
+        POSTPONED.with(|postponed| postponed.steps.set(postponed.steps.get() + 1));
+        Self { uncancelled: None }
+    }
+
+    /// The thread is not cancelled from now on.
+    pub fn forbid_cancel(&mut self) {
+        self.uncancelled.get_or_insert_with(Uncancelled::begin);
     }
 }
 
 impl Drop for PostponedWakes {
     fn drop(&mut self) {
-        STEPS.set(STEPS.get() - 1);
-        if STEPS.get() > 0 {
-            return;
+        let any = POSTPONED.with(|postponed| {
+            postponed.steps.set(postponed.steps.get() - 1);
+            postponed.steps.get() == 0 && !postponed.wakes.borrow().is_empty()
+        });
+        if any {
+            let _uncancelled = Uncancelled::begin();
+            while let Some(wake) = POSTPONED.with(|postponed| postponed.wakes.borrow_mut().pop()) {
+                wake.wake();
+            }
+            POSTPONED.with(|postponed| **postponed.wakes.borrow_mut() = Vec::new());
         }
-        while let Some(wake) = POSTPONED.with(|list| list.borrow_mut().pop()) {
-            wake.wake();
-        }
-        POSTPONED.with(|list| **list.borrow_mut() = Vec::new());
     }
 }
 

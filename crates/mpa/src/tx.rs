@@ -54,7 +54,7 @@ impl Framer {
     ) -> bool {
         let Some(id) = source.next(mulpdu) else { return false };
         self.ulpdu.clear();
-        source.gather(id, &mut self.ulpdu);
+        source.gather(&id, &mut self.ulpdu);
         self.frame(source.may_change(id), memory, out);
         self.in_flight.push_back((self.framed, id));
         true

@@ -145,8 +145,13 @@ impl ShmLane {
     /// Whether there is something to do, without a system call: a segment, segments of this side
     /// that were taken, the end, or that it is time to look whether the peer is there.
     pub fn has_news(&mut self) -> bool {
+        self.is_bell_due() || self.has_arrivals() || self.has_acks()
+    }
+
+    /// Counts a look of a side that polls; whether the bell is to be looked at with it.
+    pub fn is_bell_due(&mut self) -> bool {
         self.polls += 1;
-        self.polls >= POLLS_A_LOOK || self.is_rung() || self.has_arrivals() || self.has_acks()
+        self.polls >= POLLS_A_LOOK || self.is_rung()
     }
 
     /// Whether the peer has woken this side, or is about to.
@@ -322,18 +327,23 @@ impl SegmentLane for ShmLane {
         }
     }
 
-    fn front(&mut self, flow: LaneFlow) -> Option<LaneSegment<'_>> {
-        if self.readers[flow as usize].has_arrivals() {
+    fn find(&mut self, flow: LaneFlow) -> bool {
+        let reader = &mut self.readers[flow as usize];
+        if reader.has_arrivals() {
             self.writers.iter_mut().for_each(RingWriter::heed_announced);
         }
-        match self.readers[flow as usize].front() {
-            Ok(segment) => segment,
-            Err(Corrupt) => {
-                self.is_gone = true;
-                crate::tcp::shutdown(self.bell.as_fd());
-                None
-            }
+        let found = reader.find();
+        if found == Err(Corrupt) {
+            self.break_off();
         }
+        found == Ok(true)
+    }
+
+    fn front(&mut self, flow: LaneFlow) -> Option<LaneSegment<'_>> {
+        if !self.find(flow) {
+            return None;
+        }
+        self.readers[flow as usize].front()
     }
 
     fn pop(&mut self, flow: LaneFlow) {

@@ -44,7 +44,7 @@ impl UlpduSource for LastWord {
         first.then_some(SegmentId { wqe: 0, offset: 0, len: 0 })
     }
 
-    fn gather(&self, _id: SegmentId, out: &mut Gather) {
+    fn gather(&self, _id: &SegmentId, out: &mut Gather) {
         out.push_bytes(&self.ulpdu);
     }
 

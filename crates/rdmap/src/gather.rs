@@ -39,7 +39,8 @@ impl TxPort<'_> {
         out.push_bytes(&data.0);
     }
 
-    pub(crate) fn gather_request(&self, seq: u32, id: SegmentId, out: &mut Gather) {
+    #[inline]
+    pub(crate) fn gather_request(&self, seq: u32, id: &SegmentId, out: &mut Gather) {
         let wqe = self.sq.get(seq);
         let last = id.offset + id.len == wqe.len;
         match wqe.op {
@@ -76,7 +77,7 @@ impl TxPort<'_> {
         }
     }
 
-    fn gather_payload(&self, seq: u32, id: SegmentId, out: &mut Gather) {
+    fn gather_payload(&self, seq: u32, id: &SegmentId, out: &mut Gather) {
         let wqe = self.sq.get(seq);
         let offset = id.offset as usize;
         if let Some(inline) = wqe.inline() {
@@ -91,7 +92,7 @@ impl TxPort<'_> {
         }
     }
 
-    pub(crate) fn gather_response(&self, seq: u32, id: SegmentId, out: &mut Gather) {
+    pub(crate) fn gather_response(&self, seq: u32, id: &SegmentId, out: &mut Gather) {
         match self.stream.inbound.get(seq) {
             Some(Inbound::Read(request)) => {
                 let last = id.offset + id.len == request.size;
@@ -116,7 +117,7 @@ impl TxPort<'_> {
         }
     }
 
-    pub(crate) fn gather_own(&self, which: u32, id: SegmentId, out: &mut Gather) {
+    pub(crate) fn gather_own(&self, which: u32, id: &SegmentId, out: &mut Gather) {
         match which {
             OWN_TERMINATE => {
                 out.push_bytes(&untagged(Opcode::Terminate, 0, QN_TERMINATE, 1, 0, true));

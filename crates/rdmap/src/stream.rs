@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use weft_verbs::Qp;
 use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_wire::ids::Msn;
-use weft_wire::llp::SegmentId;
 use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::capability::PeerExtensions;
@@ -105,6 +104,12 @@ pub(crate) struct Own {
     pub first_message: Option<FirstMessage>,
     /// Last message of the stream.
     pub terminate: Option<Terminate>,
+}
+
+impl Own {
+    fn is_empty(&self) -> bool {
+        self.first_message.is_none() && self.terminate.is_none()
+    }
 }
 
 /// Message in transmission.
@@ -277,6 +282,24 @@ impl RdmapStream {
         self.discovery == Discovery::ProbeDue && self.outbound.has_room()
     }
 
+    /// Whether it has nothing to send, unless a request is posted that it may begin; for a lower
+    /// layer that carries responses apart from all else.
+    pub fn is_quiet(&self) -> bool {
+        !self.has_own_work() && !self.has_responses() && self.local.is_none()
+    }
+
+    pub(crate) fn has_responses(&self) -> bool {
+        self.parked != Current::Nothing || self.inbound.pending().is_some()
+    }
+
+    /// Whether a request is half sent, or a message of the protocol itself is to be sent.
+    pub(crate) fn has_own_work(&self) -> bool {
+        self.current != Current::Nothing
+            || !self.own.is_empty()
+            || self.unconfirmed.is_some()
+            || self.wants_to_probe()
+    }
+
     /// Takes the fault found by the sending side.
     pub fn take_fault(&mut self) -> Option<StreamFault> {
         self.fault.take().or_else(|| self.gone.take())
@@ -287,8 +310,9 @@ impl RdmapStream {
         self.fault.get_or_insert(fault);
     }
 
-    pub(crate) fn note_out(&mut self, id: &SegmentId) {
-        self.stats.octets_out += u64::from(id.len);
+    /// A segment with a payload of `len` bytes goes to the lower layer.
+    pub(crate) fn note_out(&mut self, len: u32) {
+        self.stats.octets_out += u64::from(len);
         self.stats.segments_out += 1;
     }
 

@@ -99,6 +99,7 @@ impl<'a> TxPort<'a> {
         }
     }
 
+    #[inline]
     fn next_of_current(&mut self, mulpdu: u32) -> Option<SegmentId> {
         match self.stream.current {
             Current::Nothing => None,
@@ -283,6 +284,7 @@ impl<'a> TxPort<'a> {
         }
     }
 
+    #[inline]
     fn request_segment(&mut self, seq: u32, offset: u32, mulpdu: u32) -> Option<SegmentId> {
         let wqe = self.sq.get(seq);
         let (op, total) = (wqe.op, wqe.len);
@@ -371,18 +373,26 @@ impl<'a> TxPort<'a> {
 }
 
 impl TxPort<'_> {
+    /// Whether a response waits to be sent, or is in the middle of it.
+    pub fn has_responses(&self) -> bool {
+        self.stream.has_responses()
+    }
+
+    /// Whether anything else may wait to be sent, or is in the middle of it.
+    pub fn has_requests(&self) -> bool {
+        self.stream.has_own_work() || self.sq.has_pending()
+    }
+
     /// The next new segment that is none of a response, for a lower layer that carries responses
     /// apart from all else ([`TxPort::next_of_responses`]). Its ULPDU fits `mulpdu` bytes.
+    #[inline]
     pub fn next_of_requests(&mut self, mulpdu: u32) -> Option<SegmentId> {
         self.next_begun_by(mulpdu, Self::begin_request)
     }
 
     /// The next new segment of a response. Its ULPDU fits `mulpdu` bytes.
     pub fn next_of_responses(&mut self, mulpdu: u32) -> Option<SegmentId> {
-        if self.stream.parked == Current::Nothing && self.stream.inbound.pending().is_none()
-            || self.stream.fault.is_some()
-            || self.stream.is_dead()
-        {
+        if !self.has_responses() || self.stream.fault.is_some() || self.stream.is_dead() {
             return None;
         }
         // The message that is on its way in the other flow stays where it is.
@@ -394,24 +404,25 @@ impl TxPort<'_> {
         }
         let segment = self.next_of_current(mulpdu);
         self.swap_flows();
-        segment.inspect(|id| self.stream.note_out(id))
+        segment.inspect(|id| self.stream.note_out(id.len))
     }
 
     fn swap_flows(&mut self) {
         std::mem::swap(&mut self.stream.current, &mut self.stream.parked);
     }
 
+    #[inline]
     fn next_begun_by(&mut self, mulpdu: u32, begin: fn(&mut Self) -> bool) -> Option<SegmentId> {
         loop {
             if self.stream.fault.is_some() || self.stream.life == Life::Ended {
                 return None;
             }
             if self.stream.current == Current::Nothing
-                && let Some(mut id) = self.own_message()
+                && let Some(id) = self.own_message()
             {
-                self.number_own(&mut id);
-                self.stream.note_out(&id);
-                return Some(id);
+                let offset = self.number_own(id);
+                self.stream.note_out(id.len);
+                return Some(SegmentId { offset, ..id });
             }
             if self.stream.is_dead() {
                 return None;
@@ -423,7 +434,7 @@ impl TxPort<'_> {
                 return None;
             }
             if let Some(id) = self.next_of_current(mulpdu) {
-                self.stream.note_out(&id);
+                self.stream.note_out(id.len);
                 return Some(id);
             }
         }
@@ -435,7 +446,8 @@ impl UlpduSource for TxPort<'_> {
         self.next_begun_by(mulpdu.into(), Self::begin)
     }
 
-    fn gather(&self, id: SegmentId, out: &mut Gather) {
+    #[inline]
+    fn gather(&self, id: &SegmentId, out: &mut Gather) {
         let seq = id.wqe & SEQ_MASK;
         match id.wqe >> 29 {
             REQUEST => self.gather_request(widen(seq, self.sq.tail()), id, out),
@@ -483,18 +495,19 @@ impl UlpduSource for TxPort<'_> {
 }
 
 impl TxPort<'_> {
-    /// Own untagged messages carry their message number in the offset field.
-    fn number_own(&mut self, id: &mut SegmentId) {
+    /// The offset field of an own message: the message number of an untagged one.
+    fn number_own(&mut self, id: SegmentId) -> u32 {
         let stream = &mut *self.stream;
         let msn: &mut Msn = match id.wqe & SEQ_MASK {
             OWN_READ => &mut stream.msn_read,
             OWN_TERMINATE => {
                 stream.life = stream.life.after(LifeEvent::TerminateSent);
-                return;
+                return id.offset;
             }
-            _ => return,
+            _ => return id.offset,
         };
-        id.offset = msn.0;
-        *msn = msn.next();
+        let number = *msn;
+        *msn = number.next();
+        number.0
     }
 }

@@ -301,7 +301,7 @@ fn a_segment_that_cannot_be_gathered_again_ends_the_stream() {
         let reader = regions.reader();
         let port = TxPort::new(stream, qp, qp.sq(), Some(&reader));
         assert!(!port.may_change(id), "the application leaves it alone until it is complete");
-        port.gather(id, &mut weft_wire::llp::Gather::new());
+        port.gather(&id, &mut weft_wire::llp::Gather::new());
         let fault = port.into_fault();
         assert_eq!(fault, Some(StreamFault::Request { seq: 0, status: LocProtErr }));
     }
@@ -318,7 +318,7 @@ fn a_segment_that_cannot_be_gathered_again_ends_the_stream() {
     let reader = regions.reader();
     let port = TxPort::new(stream, qp, qp.sq(), Some(&reader));
     assert!(port.may_change(id), "what the peer reads may change meanwhile");
-    port.gather(id, &mut weft_wire::llp::Gather::new());
+    port.gather(&id, &mut weft_wire::llp::Gather::new());
     assert!(matches!(port.into_fault(), Some(StreamFault::SourceGone(_))));
 }
 

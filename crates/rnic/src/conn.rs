@@ -206,7 +206,7 @@ impl Conn {
     }
 
     /// Takes what has arrived in `lane`; whether anything was new.
-    pub fn receive_from(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> bool {
+    pub fn receive_from(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> bool {
         match self {
             Self::Mpa(mpa) => mpa.receive_from(lane, now_ns),
             Self::Shuttle(shuttle) => shuttle.receive_from(lane, now_ns),
@@ -215,7 +215,7 @@ impl Conn {
     }
 
     /// Writes what may leave now to `lane`.
-    pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> Sending {
+    pub fn transmit_to(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> Sending {
         match self {
             Self::Mpa(mpa) => mpa.transmit_to(lane, now_ns),
             Self::Shuttle(shuttle) => shuttle.transmit_to(lane, now_ns),
@@ -233,7 +233,7 @@ impl Conn {
     }
 
     /// Acknowledges what was placed of `lane`, which is about to end.
-    pub fn acknowledge_to(&mut self, lane: &mut dyn SegmentLane) {
+    pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
         match self {
             Self::Mpa(mpa) => mpa.acknowledge_to(lane),
             Self::Shuttle(shuttle) => shuttle.acknowledge_to(lane),
@@ -256,6 +256,34 @@ impl Conn {
             Self::Mpa(mpa) => mpa.is_lending(),
             Self::Shuttle(shuttle) => shuttle.is_lending(),
             Self::Datagram(_) | Self::Loopback(_) => false,
+        }
+    }
+
+    /// Whether it is open and does nothing but carry segments: nothing has failed or is to be told,
+    /// and no message waits for a receive at either end.
+    pub fn is_flowing(&self) -> bool {
+        match self {
+            Self::Mpa(mpa) => mpa.is_flowing(),
+            Self::Shuttle(shuttle) => shuttle.is_flowing(),
+            Self::Datagram(_) | Self::Loopback(_) => false,
+        }
+    }
+
+    /// Whether [`Conn::transmit_to`] may have something to write.
+    pub fn may_send(&self) -> bool {
+        match self {
+            Self::Mpa(mpa) => mpa.may_send(),
+            Self::Shuttle(shuttle) => shuttle.may_send(),
+            Self::Datagram(_) | Self::Loopback(_) => false,
+        }
+    }
+
+    /// When what was placed from a lane is to be acknowledged at the latest, in nanoseconds.
+    pub fn lane_ack_due_ns(&self) -> Option<u64> {
+        match self {
+            Self::Mpa(mpa) => mpa.lane_ack_due_ns(),
+            Self::Shuttle(shuttle) => shuttle.lane_ack_due_ns(),
+            Self::Datagram(_) | Self::Loopback(_) => None,
         }
     }
 

@@ -137,6 +137,10 @@ pub trait SegmentLane {
     fn push(&mut self, flow: LaneFlow, segment: &Gather) -> Pushed;
     /// Lets the peer see what was written.
     fn publish(&mut self);
+    /// Looks for the first segment of `flow` that was not taken; whether there is one.
+    fn find(&mut self, flow: LaneFlow) -> bool {
+        self.front(flow).is_some()
+    }
     /// The first segment of `flow` that was not taken.
     fn front(&mut self, flow: LaneFlow) -> Option<LaneSegment<'_>>;
     /// Takes it.
@@ -179,7 +183,8 @@ struct LaneFlight {
 impl LaneFlight {
     /// A segment was written, which is complete when it is placed, if it is `awaited`, or else when
     /// all before it are. Gives whether it is complete already.
-    fn note(&mut self, id: SegmentId, awaited: bool) -> bool {
+    #[inline]
+    fn note(&mut self, id: &SegmentId, awaited: bool) -> bool {
         self.sent += 1;
         if awaited {
             self.awaited = self.sent;
@@ -187,8 +192,8 @@ impl LaneFlight {
             return true;
         }
         let last = self.runs.back_mut().filter(|last| last.one_by_one == awaited);
-        if !last.is_some_and(|last| last.run.append(id)) {
-            let (run, placed) = (SegmentRun::new(id), self.awaited);
+        if !last.is_some_and(|last| last.run.append(*id)) {
+            let (run, placed) = (SegmentRun::new(*id), self.awaited);
             self.runs.push_back(AwaitedRun { run, placed, one_by_one: awaited });
         }
         false
@@ -306,7 +311,7 @@ impl LaneTraffic {
         &mut self,
         rdmap: &mut RdmapStream,
         qp: &Qp,
-        lane: &mut dyn SegmentLane,
+        lane: &mut impl SegmentLane,
         (patient, now_ns): (bool, u64),
     ) -> Result<LaneArrivals, StreamFault> {
         if rdmap.is_dead() {
@@ -324,7 +329,7 @@ impl LaneTraffic {
         let outcome = [LaneFlow::Responses, LaneFlow::Requests].into_iter().try_for_each(|flow| {
             let (mut kept, mut bytes) = (0, 0);
             for _ in 0..TURN_SEGMENTS {
-                match self.place(rdmap, qp, (lane, flow), patient, &mut arrivals)? {
+                match self.place(rdmap, qp, (&mut *lane, flow), patient, &mut arrivals)? {
                     None => break,
                     Some(placed) => (kept, bytes) = (kept + placed, bytes + placed),
                 }
@@ -352,7 +357,7 @@ impl LaneTraffic {
     }
 
     /// Acknowledges what was placed although no answer has done it.
-    pub fn acknowledge_now(&mut self, lane: &mut dyn SegmentLane) {
+    pub fn acknowledge_now(&mut self, lane: &mut impl SegmentLane) {
         if self.ack_due_ns.take().is_some() {
             lane.release();
         }
@@ -361,7 +366,7 @@ impl LaneTraffic {
     /// Acknowledges what was placed. The acknowledgement of a Write waits for an answer that is
     /// likely to come: a peer that polls until its Write is complete, and then looks at memory for
     /// the answer, finds both at once, and needs no other thread to place the answer.
-    fn answer(&mut self, lane: &mut dyn SegmentLane, arrivals: &LaneArrivals, now_ns: u64) {
+    fn answer(&mut self, lane: &mut impl SegmentLane, arrivals: &LaneArrivals, now_ns: u64) {
         if arrivals.written {
             self.ack_due_ns = Some(self.replies.handle_asked(now_ns));
         } else if arrivals.placed {
@@ -380,11 +385,11 @@ impl LaneTraffic {
         &mut self,
         rdmap: &mut RdmapStream,
         qp: &Qp,
-        (lane, flow): (&mut dyn SegmentLane, LaneFlow),
+        (lane, flow): (&mut impl SegmentLane, LaneFlow),
         patient: bool,
         arrivals: &mut LaneArrivals,
     ) -> Result<Option<usize>, StreamFault> {
-        if lane.front(flow).is_none() {
+        if !lane.find(flow) {
             return Ok(None);
         }
         // A request is complete before the reply to it arrives.
@@ -418,7 +423,7 @@ impl LaneTraffic {
         &mut self,
         rdmap: &mut RdmapStream,
         qp: &Qp,
-        lane: &mut dyn SegmentLane,
+        lane: &mut impl SegmentLane,
     ) -> bool {
         let placed = [lane.placed(LaneFlow::Requests), lane.placed(LaneFlow::Responses)];
         let is_new = std::mem::replace(&mut self.taken, placed) != placed;
@@ -441,7 +446,7 @@ impl LaneTraffic {
         &mut self,
         rdmap: &mut RdmapStream,
         qp: &Qp,
-        lane: &mut dyn SegmentLane,
+        lane: &mut impl SegmentLane,
         now_ns: u64,
     ) -> Sending {
         if !std::mem::replace(&mut self.lends, true) {
@@ -482,7 +487,7 @@ impl LaneTraffic {
         &mut self,
         rdmap: &mut RdmapStream,
         qp: &Qp,
-        lane: &mut dyn SegmentLane,
+        lane: &mut impl SegmentLane,
     ) -> Sending {
         let regions = qp.regions().reader();
         let mut port = TxPort::new(rdmap, qp, qp.sq(), Some(&regions));
@@ -490,6 +495,13 @@ impl LaneTraffic {
         loop {
             let (mut full, mut sent, mut written) = (false, 0, 0);
             for flow in [LaneFlow::Responses, LaneFlow::Requests] {
+                let has_some = match flow {
+                    LaneFlow::Responses => port.has_responses(),
+                    LaneFlow::Requests => port.has_requests(),
+                };
+                if !has_some {
+                    continue;
+                }
                 let Some(max_bytes) = room(lane, flow) else {
                     full = true;
                     continue;
@@ -498,7 +510,9 @@ impl LaneTraffic {
                     LaneFlow::Responses => port.next_of_responses(max_bytes),
                     LaneFlow::Requests => port.next_of_requests(max_bytes),
                 };
-                let Some(id) = next else { continue };
+                // By reference: the parts of a copy would be read before they are stored, which
+                // waits for everything written to the ring before.
+                let Some(id) = &next else { continue };
                 self.segment.clear();
                 port.gather(id, &mut self.segment);
                 let pushed = lane.push(flow, &self.segment);
@@ -507,7 +521,7 @@ impl LaneTraffic {
                     Pushed::Whole => {
                         let awaited = awaits_placement(self.completion, flow, &self.segment);
                         if flight.note(id, awaited) {
-                            port.acked(id);
+                            port.acked(*id);
                         }
                     }
                     Pushed::Lent => {
@@ -554,7 +568,7 @@ fn is_terminate(header: &[u8]) -> bool {
 }
 
 /// Takes what is there without placing or acknowledging it.
-fn discard(lane: &mut dyn SegmentLane) {
+fn discard(lane: &mut impl SegmentLane) {
     for flow in [LaneFlow::Responses, LaneFlow::Requests] {
         while lane.front(flow).is_some() {
             lane.pop(flow);
@@ -563,7 +577,7 @@ fn discard(lane: &mut dyn SegmentLane) {
 }
 
 /// Bytes of the next segment of `flow`; none while it is full.
-fn room(lane: &mut dyn SegmentLane, flow: LaneFlow) -> Option<u32> {
+fn room(lane: &mut impl SegmentLane, flow: LaneFlow) -> Option<u32> {
     let room = lane.room_bytes(flow);
     let lends = flow == LaneFlow::Requests && lane.loan() == Loan::Read;
     // What is too short to be lent has room too.

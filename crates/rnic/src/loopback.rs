@@ -115,7 +115,7 @@ impl LoopbackQp {
         let mut port = TxPort::new(&mut self.rdmap, &self.qp, self.qp.sq(), Some(&regions));
         let segment = port.next(SEGMENT_OCTETS)?;
         let mut pieces = Gather::new();
-        port.gather(segment, &mut pieces);
+        port.gather(&segment, &mut pieces);
         self.octets.clear();
         for piece in pieces.pieces() {
             match *piece {

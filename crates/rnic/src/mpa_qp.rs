@@ -155,7 +155,7 @@ impl MpaQp {
 
     /// Takes what has arrived in `lane`; whether anything was new. To be called again when a
     /// receive is posted or a timeout due.
-    pub fn receive_from(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> bool {
+    pub fn receive_from(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> bool {
         let Some(traffic) = &mut self.lane else { return false };
         let anew_ns = self.rnr_timer_ns.map(|timer_ns| now_ns + timer_ns);
         let until_ns = self.held_until_ns.or(anew_ns);
@@ -179,7 +179,7 @@ impl MpaQp {
     }
 
     /// Writes what may leave now to `lane`.
-    pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> Sending {
+    pub fn transmit_to(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> Sending {
         let Some(traffic) = &mut self.lane else { return Sending::Done };
         let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
         let Some(fault) = self.rdmap.take_fault() else { return outcome };
@@ -193,10 +193,26 @@ impl MpaQp {
     }
 
     /// Acknowledges what was placed of `lane`, which is about to end.
-    pub fn acknowledge_to(&mut self, lane: &mut dyn SegmentLane) {
+    pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
         if let Some(traffic) = &mut self.lane {
             traffic.acknowledge_now(lane);
         }
+    }
+
+    /// Whether it only carries segments: nothing has failed or is to be told, and no message waits
+    /// for a receive at either end.
+    pub fn is_flowing(&self) -> bool {
+        !self.is_dead() && !self.held && self.rdmap.rnr().is_none() && !self.awaits_peer
+    }
+
+    /// Whether there may be something to send.
+    pub fn may_send(&self) -> bool {
+        !self.rdmap.is_quiet() || self.qp.sq().has_pending()
+    }
+
+    /// When what was placed from the lane is to be acknowledged at the latest.
+    pub fn lane_ack_due_ns(&self) -> Option<u64> {
+        self.lane.as_ref().and_then(LaneTraffic::ack_due_ns)
     }
 
     /// Whether the peer has yet to place something.

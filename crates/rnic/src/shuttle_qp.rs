@@ -166,7 +166,7 @@ impl ShuttleQp {
 
     /// Takes what has arrived in `lane`; whether anything was new. To be called again when a
     /// receive is posted.
-    pub fn receive_from(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> bool {
+    pub fn receive_from(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> bool {
         let Some(traffic) = &mut self.lane else { return false };
         match traffic.receive(&mut self.rdmap, &self.qp, lane, (true, now_ns)) {
             Ok(arrivals) => {
@@ -190,7 +190,7 @@ impl ShuttleQp {
     }
 
     /// Writes what may leave now to `lane`.
-    pub fn transmit_to(&mut self, lane: &mut dyn SegmentLane, now_ns: u64) -> Sending {
+    pub fn transmit_to(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> Sending {
         let Some(traffic) = &mut self.lane else { return Sending::Done };
         let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
         let Some(fault) = self.rdmap.take_fault() else { return outcome };
@@ -204,10 +204,30 @@ impl ShuttleQp {
     }
 
     /// Acknowledges what was placed of `lane`, which is about to end.
-    pub fn acknowledge_to(&mut self, lane: &mut dyn SegmentLane) {
+    pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
         if let Some(traffic) = &mut self.lane {
             traffic.acknowledge_now(lane);
         }
+    }
+
+    /// Whether it only carries segments: nothing has failed or is to be told, and no message waits
+    /// for a receive at either end.
+    pub fn is_flowing(&self) -> bool {
+        !self.is_dead()
+            && !self.held
+            && self.rdmap.rnr().is_none()
+            && self.end.is_none()
+            && self.events.is_empty()
+    }
+
+    /// Whether there may be something to send.
+    pub fn may_send(&self) -> bool {
+        !self.rdmap.is_quiet() || self.qp.sq().has_pending()
+    }
+
+    /// When what was placed from the lane is to be acknowledged at the latest.
+    pub fn lane_ack_due_ns(&self) -> Option<u64> {
+        self.lane.as_ref().and_then(LaneTraffic::ack_due_ns)
     }
 
     /// Whether the peer has yet to place something.

@@ -164,7 +164,7 @@ impl UlpduSource for BulkPort {
         Some(id)
     }
 
-    fn gather(&self, id: SegmentId, out: &mut Gather) {
+    fn gather(&self, id: &SegmentId, out: &mut Gather) {
         let last = id.offset + id.len == self.message_octets;
         let (control, to) = (Opcode::Write.control(), u64::from(id.offset));
         out.push_bytes(&TaggedHeader { last, control, stag: STag(1), to }.to_bytes());

@@ -50,7 +50,7 @@ impl DataBody {
         if before + id.len as usize > room {
             return false;
         }
-        source.gather(id, &mut self.gather);
+        source.gather(&id, &mut self.gather);
         let fits = self.gather.len() <= room;
         if fits {
             self.lengths.push((self.gather.len() - before) as u16);
@@ -264,7 +264,7 @@ mod tests {
             None
         }
 
-        fn gather(&self, id: SegmentId, out: &mut Gather) {
+        fn gather(&self, id: &SegmentId, out: &mut Gather) {
             out.push_bytes(&[1; 10]);
             out.push_bytes(&vec![2; id.len as usize]);
         }

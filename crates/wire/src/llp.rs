@@ -243,7 +243,7 @@ pub trait UlpduSource {
         enough
     }
     /// Appends the DDP header bytes and the payload of `id`; repeatable until `id` is acked.
-    fn gather(&self, id: SegmentId, out: &mut Gather);
+    fn gather(&self, id: &SegmentId, out: &mut Gather);
     /// Whether the memory of `id` may rightly change while it is on its way, as that of a Read
     /// Response may: an LLP whose checksum must match what it sends later takes a copy.
     fn may_change(&self, id: SegmentId) -> bool {
@@ -277,7 +277,7 @@ impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
         (**self).left(enough)
     }
 
-    fn gather(&self, id: SegmentId, out: &mut Gather) {
+    fn gather(&self, id: &SegmentId, out: &mut Gather) {
         (**self).gather(id, out);
     }
 

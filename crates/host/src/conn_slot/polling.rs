@@ -13,8 +13,8 @@ use weft_sync::MutexGuard;
 use super::{ConnSlot, Guarded};
 use crate::ProgressMode;
 use crate::diagnostics;
-use crate::driver::Driver;
 use crate::driver::todo::{RECEIVE, SEND};
+use crate::driver::{Brief, Driver};
 use crate::lease::Doorbell;
 use crate::poll_group::PollGroup;
 use crate::wakes::PostponedWakes;
@@ -116,8 +116,15 @@ impl ConnSlot {
         is_readable: bool,
         now: Instant,
     ) {
-        let wakes = PostponedWakes::begin();
+        let mut wakes = PostponedWakes::begin_briefly();
         let Guarded { driver: Some(driver), polls, .. } = &mut *guard else { return };
+        if driver.is_leased() && self.step_briefly(driver, false, now) == Brief::Done {
+            polls.note(now);
+            drop(guard);
+            drop(wakes);
+            return self.drive(0);
+        }
+        wakes.forbid_cancel();
         let inline = self.host.settings().progress == ProgressMode::Inline;
         let group = self.group();
         let alone = polls.note(now) || inline;
@@ -223,7 +230,7 @@ impl ConnSlot {
         let doorbell = self.lease.ring();
         self.activate();
         match doorbell {
-            Doorbell::Send => return self.drive(SEND),
+            Doorbell::Send => return self.send(),
             Doorbell::Leave => {}
             Doorbell::LeaveAndAttend => self.attend(),
         }
@@ -232,6 +239,34 @@ impl ConnSlot {
         if !self.lease.is_attended() {
             self.drive(0);
         }
+    }
+
+    /// Sends what is posted, or leaves it to the thread that holds the lock.
+    fn send(&self) {
+        let sent = self.is_leased() && self.send_briefly() == Brief::Done;
+        self.drive(if sent { 0 } else { SEND });
+    }
+
+    fn send_briefly(&self) -> Brief {
+        // Dropped after the lock, as the wake-ups are told after it.
+        let _wakes = PostponedWakes::begin_briefly();
+        let Some(mut guard) = self.slot.try_lock() else { return Brief::Whole };
+        match &mut guard.driver {
+            Some(driver) => self.step_briefly(driver, true, clock::now()),
+            None => Brief::Whole,
+        }
+    }
+
+    /// A brief step, unless more than the connection's own is to be seen to.
+    fn step_briefly(&self, driver: &mut Driver, sends: bool, now: Instant) -> Brief {
+        if self.faults.is_some() || self.slot.pending() != 0 {
+            return Brief::Whole;
+        }
+        let brief = driver.step_briefly(sends, now);
+        if brief == Brief::Done {
+            self.lease.note_work();
+        }
+        brief
     }
 
     /// A poll found something: work that waited for it goes out.

@@ -79,7 +79,7 @@ impl ReadHabit {
 
 /// What a connection does with its lane, whatever else it has.
 pub(super) struct LaneLink {
-    lane: Box<ShmLane>,
+    pub(super) lane: Box<ShmLane>,
     reads: ReadHabit,
     /// More could be sent at once, after others had their turn.
     has_more: bool,
@@ -134,7 +134,9 @@ impl LaneLink {
         })
     }
 
-    fn receive_once(&mut self, core: &mut Core, now: Instant) -> bool {
+    /// Takes what has arrived, and what a receive that was posted meanwhile lets in; whether
+    /// anything was new.
+    pub(super) fn receive_once(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut any = false;
         loop {
             let Some(conn) = &mut core.conn else { return any };
@@ -298,6 +300,11 @@ impl LaneSocket {
 
     pub fn ready(&self) -> Ready {
         self.link.ready()
+    }
+
+    /// The lane, as long as there is nothing else to see to.
+    pub(super) fn plain_link(&mut self) -> Option<&mut LaneLink> {
+        self.lingers_until.is_none().then_some(&mut self.link)
     }
 
     /// The peer has ended the connection.

@@ -16,6 +16,7 @@
 //! Order of calls: [`Driver::register`] once; then [`Driver::work`] with what there is to do, then
 //! [`Driver::finish_step`], whose [`Notices`] are told in their order, once the lock is gone.
 
+mod brief;
 pub(crate) mod cm_hook;
 mod lane;
 mod phase;
@@ -41,6 +42,7 @@ use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Conn, Input, LoopbackQp, MpaQp, RetryLimits, ShuttleQp, Written};
 use weft_verbs::{Qp, QpState};
 
+pub(crate) use brief::Brief;
 use cm_hook::CmHook;
 use lane::LaneSocket;
 use phase::{Phase, PhaseChange};

@@ -31,6 +31,7 @@ use moderation::{LONG_NS, ModeratedPath, Moderation};
 use relocation::OwnAddress;
 
 use super::cm_hook::CmHook;
+use super::lane::LaneLink;
 use super::phase::{Phase, PhaseChange};
 use super::transport::{AckDue, Core, Ending, ReactorWatch, Step, Transport, todo};
 use super::watcher::{Answer, Notices};
@@ -149,6 +150,19 @@ impl ShuttleSocket {
         }
     }
 
+    /// Its lane, as long as there is nothing else to see to: it is not time to look at the socket,
+    /// and nothing is known of the peer that is to be heeded.
+    pub(super) fn plain_link(&mut self) -> Option<&mut LaneLink> {
+        let is_plain = !self.has_heard
+            && self.failed.is_none()
+            && self.silence.is_none()
+            && self.doubt.is_none()
+            && self.absence.is_none()
+            && self.wire.is_none()
+            && self.moderation.is_none();
+        if is_plain && self.counts_poll() { self.lane.link() } else { None }
+    }
+
     /// What it is ready for.
     pub fn ready(&self) -> Ready {
         match &self.lane {
@@ -179,6 +193,11 @@ impl ShuttleSocket {
     /// When the reactor looks at the socket, if it does not watch it.
     fn next_look(&mut self, core: &Core) -> Option<Instant> {
         let shuttle = shuttle_of(core)?;
+        // Its only round trip was that of the handshake, and no bulk comes by datagrams.
+        if self.lane.link().is_some() {
+            self.moderation = None;
+            return None;
+        }
         let rtt = shuttle.connection().rtt(FIRST_PATH)?;
         let is_reactors = !core.schedule.leased && !core.schedule.slept_for && !core.is_in_group();
         let port = &self.port;

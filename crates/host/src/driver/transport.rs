@@ -281,6 +281,11 @@ impl Core {
         *self.stopped.get_or_insert_default() += stopped;
     }
 
+    /// Whether [`Core::note_stop`] has found something since the last step.
+    pub fn has_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
     /// What [`Core::note_stop`] has found since the last step.
     pub fn take_stop(&mut self) -> Option<Duration> {
         self.stopped.take()

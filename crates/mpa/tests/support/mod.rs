@@ -96,7 +96,7 @@ impl UlpduSource for Source {
         Some(SegmentId { wqe, offset: 0, len: len.into() })
     }
 
-    fn gather(&self, id: SegmentId, out: &mut Gather) {
+    fn gather(&self, id: &SegmentId, out: &mut Gather) {
         let segment = &self.sent[id.wqe as usize];
         out.push_bytes(&segment.header);
         for &len in &segment.pieces {

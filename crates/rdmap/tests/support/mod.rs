@@ -196,7 +196,7 @@ impl End {
             let mut port = TxPort::new(&mut self.stream, &self.qp, self.qp.sq(), Some(&reader));
             while let Some(id) = port.next(mulpdu) {
                 let mut gather = Gather::new();
-                port.gather(id, &mut gather);
+                port.gather(&id, &mut gather);
                 let mut ulpdu = Vec::new();
                 for piece in gather.pieces() {
                     match *piece {

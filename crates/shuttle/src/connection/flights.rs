@@ -279,7 +279,7 @@ mod tests {
             self.0.min(enough)
         }
 
-        fn gather(&self, _: SegmentId, _: &mut Gather) {}
+        fn gather(&self, _: &SegmentId, _: &mut Gather) {}
 
         fn acked(&mut self, _: SegmentId) {}
     }

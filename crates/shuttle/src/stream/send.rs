@@ -330,7 +330,7 @@ mod tests {
             self.handed.last().copied()
         }
 
-        fn gather(&self, _: SegmentId, _: &mut Gather) {}
+        fn gather(&self, _: &SegmentId, _: &mut Gather) {}
 
         fn acked(&mut self, id: SegmentId) {
             self.acked.push(id);

@@ -193,7 +193,7 @@ impl UlpduSource for Source {
         Some(id)
     }
 
-    fn gather(&self, id: SegmentId, out: &mut Gather) {
+    fn gather(&self, id: &SegmentId, out: &mut Gather) {
         let posted = self.messages[id.wqe as usize];
         let last = id.offset + id.len == posted.message.octets;
         if posted.message.write {

@@ -114,7 +114,7 @@ impl UlpduSource for LanePort {
         self.left.min(enough)
     }
 
-    fn gather(&self, id: SegmentId, out: &mut Gather) {
+    fn gather(&self, id: &SegmentId, out: &mut Gather) {
         let last = id.offset + id.len == WRITE_OCTETS;
         let control = Opcode::Write.control();
         let to = u64::from(id.offset);

@@ -213,7 +213,7 @@ impl UlpduSource for Segments {
         Some(id)
     }
 
-    fn gather(&self, id: SegmentId, out: &mut Gather) {
+    fn gather(&self, id: &SegmentId, out: &mut Gather) {
         out.push_bytes(&self.out[id.wqe as usize]);
     }
 

@@ -49,13 +49,18 @@ impl ShuttleSocket {
 
     /// Whether the socket is to be looked at: a thread that polls a lane does so now and then.
     pub(super) fn is_due_for_socket(&mut self, core: &Core, step: &Step) -> bool {
-        self.polls += 1;
         let polls_lane = core.schedule.leased && matches!(self.lane, LaneSetup::Open(_));
-        let due = !polls_lane || step.due || self.polls >= LANE_POLLS;
+        let due = !self.counts_poll() || !polls_lane || step.due;
         if due {
             self.polls = 0;
         }
         due
+    }
+
+    /// Counts a look at the lane; whether the socket can wait for a later one.
+    pub(super) fn counts_poll(&mut self) -> bool {
+        self.polls += 1;
+        self.polls < LANE_POLLS
     }
 
     /// Receives what is there; whether something was. The time is taken after each call: a process

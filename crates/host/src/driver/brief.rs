@@ -1,0 +1,94 @@
+//! Brief steps: a thread that polls or posts moves what a lane carries, and nothing else.
+//!
+//! A step sees to all that may have come about on a connection: timers, events, the socket beside a
+//! lane, what the reactor is to watch for, notices. Of a connection by a lane that a thread polls,
+//! nearly every step has none of it, and all of it together takes longer than a short message does.
+//!
+//! It makes no call of the C library in which a thread can be cancelled.
+//!
+//! Invariant: a brief step that counts as [`Brief::Done`] leaves nothing that a whole one would
+//! have done now. Any other has lost nothing for the whole one that follows.
+//!
+//! Order of calls: [`Driver::step_briefly`] under the lock of the connection, with no flag of work
+//! left; then the flags that others have left meanwhile, or a whole step.
+
+use std::time::{Duration, Instant};
+
+use weft_os::clock::{instant_at, ns_at};
+use weft_rnic::{Conn, Sending};
+
+use super::lane::LaneLink;
+use super::phase::Phase;
+use super::transport::{AckDue, Core};
+use super::{AnySocket, Driver};
+
+/// So long after a brief step a whole one comes at the latest, which counts what was done: a count
+/// that other processes see is written too seldom to slow down what it counts.
+const UNCOUNTED: Duration = Duration::from_millis(1);
+
+/// What came of a brief step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brief {
+    /// All that there was to do.
+    Done,
+    /// A whole step is to follow.
+    Whole,
+}
+
+impl Driver {
+    /// Moves what is in the lane of a connection that a thread polls, and what is to be sent if it
+    /// `sends` or something has arrived.
+    pub fn step_briefly(&mut self, sends: bool, now: Instant) -> Brief {
+        let link = match &mut self.socket {
+            AnySocket::Lane(socket) => socket.plain_link(),
+            AnySocket::Shuttle(socket) => socket.plain_link(),
+            AnySocket::Tcp(_) | AnySocket::Ud(_) | AnySocket::None => None,
+        };
+        let link = link.filter(|_| self.core.is_plain(now));
+        match link.is_some_and(|link| link.exchange(&mut self.core, sends, now)) {
+            true => Brief::Done,
+            false => Brief::Whole,
+        }
+    }
+}
+
+impl Core {
+    /// Whether a step finds nothing but segments: a thread polls, nothing is due or waits, and
+    /// nobody traces what is done.
+    fn is_plain(&self, now: Instant) -> bool {
+        self.schedule.leased
+            && !self.schedule.blocked
+            && self.phase == Phase::Open
+            && self.reply == AckDue::None
+            && !self.is_due(now)
+            && !self.has_stopped()
+            && !self.waits_for_recv()
+            && self.host.events().trace().is_none()
+    }
+}
+
+impl LaneLink {
+    /// Moves segments both ways; whether nothing else follows from it.
+    fn exchange(&mut self, core: &mut Core, sends: bool, now: Instant) -> bool {
+        if self.lane.is_bell_due() {
+            return false;
+        }
+        let moved =
+            (self.lane.has_arrivals() || self.lane.has_acks()) && self.receive_once(core, now);
+        let sends = sends || moved && core.conn.as_ref().is_some_and(Conn::may_send);
+        if sends && !self.send_once(core, now) {
+            return false;
+        }
+        let Some(conn) = core.conn.as_ref().filter(|conn| conn.is_flowing()) else { return false };
+        let ack_due = conn.lane_ack_due_ns().map(instant_at);
+        let count_due = (moved || sends).then_some(now + UNCOUNTED);
+        core.due = core.due.into_iter().chain(ack_due).chain(count_due).min();
+        !self.is_over() && !self.is_abandoned()
+    }
+
+    /// Sends what there is; whether that was all, and the lane is of use.
+    fn send_once(&mut self, core: &mut Core, now: Instant) -> bool {
+        let sent = core.conn.as_mut().map(|conn| conn.transmit_to(&mut *self.lane, ns_at(now)));
+        sent.is_some_and(|outcome| outcome == Sending::Done)
+    }
+}
