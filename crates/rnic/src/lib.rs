@@ -51,5 +51,6 @@ pub use shuttle_qp::{Binding, ShuttleQp, give_up};
 pub use ud_qp::{UdConfig, UdPolicy, UdQp, ud_capabilities};
 pub use weft_cm as cm;
 pub use weft_mpa as mpa;
+pub use weft_rdmap::StreamStats;
 pub use weft_shuttle as shuttle;
 pub use weft_wire as wire;

@@ -17,8 +17,9 @@ use super::watcher::{LinkWatcher, Notices};
 use crate::connections::LINGER;
 use crate::host::Host;
 
-/// So many bytes at once are bulk, of which more follows in a moment.
+/// So many bytes, or segments, at once are bulk, of which more follows in a moment.
 const BULK_BYTES: u64 = 8 << 10;
+const BULK_SEGMENTS: u64 = 16;
 /// Looks of the reactor for more of it before it sleeps, some 20 us in all: to sleep and to be
 /// woken takes as long as copying what came meanwhile.
 const BULK_LOOKS: u32 = 2000;
@@ -114,9 +115,11 @@ impl LaneLink {
     pub fn receive(&mut self, core: &mut Core, now: Instant) -> bool {
         let mut any = false;
         for _ in 0..BULK_TURNS {
-            let before = octets_in(core);
+            let before = core.stats();
             any |= self.receive_once(core, now);
-            let is_bulk = octets_in(core) - before >= BULK_BYTES;
+            let after = core.stats();
+            let is_bulk = after.octets_in - before.octets_in >= BULK_BYTES
+                || after.segments_in - before.segments_in >= BULK_SEGMENTS;
             // What waits for a receive holds back all that could come.
             let is_over = core.schedule.leased || !is_bulk || core.is_held();
             if is_over || !self.await_more() {
@@ -273,10 +276,6 @@ impl LaneLink {
     pub fn shutdown(&self) {
         self.lane.shutdown();
     }
-}
-
-fn octets_in(core: &Core) -> u64 {
-    core.conn.as_ref().map_or(0, |conn| conn.stats().octets_in)
 }
 
 /// A lane in place of a TCP connection.

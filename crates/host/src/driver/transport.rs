@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use weft_net::tcp::Ready;
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{Interest, PollSet, Pollable, Token};
-use weft_rnic::{Conn, ConnEvent, Input, RetryLimits};
+use weft_rnic::{Conn, ConnEvent, Input, RetryLimits, StreamStats};
 use weft_verbs::{Qp, Wake};
 
 use super::phase::Phase;
@@ -430,6 +430,11 @@ impl Core {
         (self.qp, self.waker, self.device) = (qp, waker, device);
         self.recv_wait = RecvWait::None;
         (self.schedule, self.watched) = (Schedule::default(), Interest::READ);
+    }
+
+    /// The counters of the connection, if there is one.
+    pub fn stats(&self) -> StreamStats {
+        self.conn.as_ref().map_or_else(StreamStats::default, Conn::stats)
     }
 
     /// What was done on it so far.
