@@ -50,8 +50,8 @@ struct WaitTimes {
 }
 
 /// Whether a channel's thread sleeps again and again for moments. Several of them say so; waits
-/// without sleep, twice as many, or a long one say that it is over. So does bulk, from which the
-/// habit backs off.
+/// without sleep, twice as many, or two long ones in a row say that it is over: one alone may be a
+/// peer that waited for a processor. So does bulk, from which the habit backs off.
 struct SleepHabit {
     credit: u32,
     formed: bool,
@@ -73,7 +73,7 @@ impl SleepHabit {
             _ if is_bulk => self.credit.saturating_sub(4),
             whole if whole < AWAKE => self.credit.saturating_sub(1),
             whole if whole < MOMENT => (self.credit + 2).min(Self::ENOUGH),
-            _ => 0,
+            _ => self.credit.saturating_sub(Self::ENOUGH / 2),
         };
         if self.credit > 0 {
             self.formed |= self.credit == Self::ENOUGH && !self.backoff.holds(now);
@@ -279,13 +279,15 @@ mod tests {
     const NO_SLEEP: (Duration, Duration) = (Duration::from_micros(1), Duration::ZERO);
 
     #[test]
-    fn a_habit_is_formed_by_moments_of_sleep_and_lost_by_one_long_wait() {
+    fn a_habit_is_formed_by_moments_of_sleep_and_lost_by_two_long_waits_in_a_row() {
         let (mut habit, now) = (SleepHabit::new(), clock::now());
         for _ in 0..7 {
             assert!(!note(&mut habit, SLEEP, now) && !habit.formed);
         }
         assert!(!note(&mut habit, SLEEP, now) && habit.formed);
-        assert!(note(&mut habit, (MOMENT, Duration::ZERO), now) && !habit.formed);
+        let long = (MOMENT, Duration::ZERO);
+        assert!(!note(&mut habit, long, now) && habit.formed);
+        assert!(note(&mut habit, long, now) && !habit.formed);
     }
 
     #[test]

@@ -465,22 +465,9 @@ impl UlpduSource for TxPort<'_> {
         self.acked_run(SegmentRun::new(id));
     }
 
-    fn acked_run(&mut self, SegmentRun { first, count, .. }: SegmentRun) {
-        let seq = first.wqe & SEQ_MASK;
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        match first.wqe >> 29 {
-            REQUEST | IMMEDIATE => {
-                let seq = widen(seq, self.sq.tail());
-                self.sq.segments_acked(seq, count);
-                if self.stream.rnr.is_some_and(|rnr| self.sq.is_placed(rnr.seq)) {
-                    self.stream.rnr = None;
-                }
-                self.sq.complete(self.qp.num(), self.qp.send_cq());
-                self.qp.check_drained(&self.sq);
-            }
-            RESPONSE => self.stream.inbound.segments_acked(seq, count),
-            _ => {}
-        }
+    fn acked_run(&mut self, run: SegmentRun) {
+        self.note_acked(run);
+        self.complete_acked();
     }
 
     fn receiver_not_ready(&mut self, credit: Msn, wait_us: u32) {
@@ -495,6 +482,29 @@ impl UlpduSource for TxPort<'_> {
 }
 
 impl TxPort<'_> {
+    /// Notes that `run` is acknowledged; [`TxPort::complete_acked`] after the last of several.
+    pub fn note_acked(&mut self, SegmentRun { first, count, .. }: SegmentRun) {
+        let seq = first.wqe & SEQ_MASK;
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        match first.wqe >> 29 {
+            REQUEST | IMMEDIATE => {
+                let seq = widen(seq, self.sq.tail());
+                self.sq.segments_acked(seq, count);
+                if self.stream.rnr.is_some_and(|rnr| self.sq.is_placed(rnr.seq)) {
+                    self.stream.rnr = None;
+                }
+            }
+            RESPONSE => self.stream.inbound.segments_acked(seq, count),
+            _ => {}
+        }
+    }
+
+    /// Completes the requests that are acknowledged.
+    pub fn complete_acked(&mut self) {
+        self.sq.complete(self.qp.num(), self.qp.send_cq());
+        self.qp.check_drained(&self.sq);
+    }
+
     /// The offset field of an own message: the message number of an untagged one.
     fn number_own(&mut self, id: SegmentId) -> u32 {
         let stream = &mut *self.stream;

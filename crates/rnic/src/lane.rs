@@ -199,7 +199,7 @@ impl LaneFlight {
         false
     }
 
-    /// Has `source` hear of everything that is complete with the segment `placed`.
+    /// Has `source` note everything that is complete with the segment `placed`.
     fn acknowledge(&mut self, placed: u64, source: &mut TxPort<'_>) {
         while let Some(front) = self.runs.front()
             && front.placed <= placed
@@ -207,7 +207,7 @@ impl LaneFlight {
         {
             let count = if one_by_one { (placed - first).saturating_add(1) } else { run.count };
             let (complete, others) = run.split(count);
-            source.acked_run(complete);
+            source.note_acked(complete);
             if let Some(run) = others {
                 self.runs.push_front(AwaitedRun { run, placed: first + count, one_by_one });
             }
@@ -435,6 +435,7 @@ impl LaneTraffic {
         for (flight, placed) in self.flights.iter_mut().zip(placed) {
             flight.acknowledge(placed, &mut port);
         }
+        port.complete_acked();
         if let Some(NotReady { credit, wait_us }) = not_ready {
             port.receiver_not_ready(credit, wait_us);
         }
@@ -480,6 +481,7 @@ impl LaneTraffic {
                 let complete = if flight.lent > taken { taken } else { u64::MAX };
                 flight.acknowledge(complete, &mut port);
             }
+            port.complete_acked();
         }
     }
 

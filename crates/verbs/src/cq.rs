@@ -25,8 +25,8 @@ pub struct CqError;
 /// Send queue slots that polling a completion frees.
 #[derive(Clone, Debug)]
 pub struct Reclaim {
-    /// Counter of slots in use in the send queue.
-    pub taken: Arc<AtomicU32>,
+    /// Counter of slots of the send queue that were freed.
+    pub freed: Arc<AtomicU32>,
     /// Slots that this completion frees.
     pub slots: u32,
 }
@@ -144,7 +144,7 @@ impl Cq {
             *slot = entry.wc;
             stamp_ns = entry.stamp_ns;
             if let Some(reclaim) = entry.reclaim {
-                reclaim.taken.fetch_sub(reclaim.slots, Ordering::AcqRel);
+                reclaim.freed.fetch_add(reclaim.slots, Ordering::AcqRel);
             }
         }
         ring.stamp_ns = stamp_ns;
@@ -480,13 +480,13 @@ mod tests {
     #[test]
     fn polling_gives_slots_back_and_resizing_never_loses_entries() {
         let (cq, _, _, _) = cq(4);
-        let taken = Arc::new(AtomicU32::new(5));
-        let reclaim = Reclaim { taken: Arc::clone(&taken), slots: 3 };
+        let freed = Arc::new(AtomicU32::new(5));
+        let reclaim = Reclaim { freed: Arc::clone(&freed), slots: 3 };
         cq.push(wc(1, WcStatus::Success), Some(reclaim), false);
-        assert_eq!(taken.load(Ordering::Relaxed), 5);
+        assert_eq!(freed.load(Ordering::Relaxed), 5);
         assert!(cq.resize(0).is_err());
         assert_eq!(cq.poll(&mut [Wc::default()]), Ok(1));
-        assert_eq!(taken.load(Ordering::Relaxed), 2);
+        assert_eq!(freed.load(Ordering::Relaxed), 8);
         assert!(cq.resize(0).is_ok());
     }
 }

@@ -34,8 +34,8 @@ pub struct SendQueue {
     held: bool,
     /// Requests from here on stay incomplete although they are done, if it is set.
     complete_to: Option<u32>,
-    /// Slots in use: not freed by a polled completion yet.
-    taken: Arc<AtomicU32>,
+    /// The requests before this one have their slots freed, by completions that were polled.
+    freed: Arc<AtomicU32>,
     /// Unsignaled completions since the last one pushed.
     silent: u32,
     /// Requests that the peer may still reply to by a Write; no more than the queue holds.
@@ -62,7 +62,7 @@ impl SendQueue {
             open_to: 0,
             held: false,
             complete_to: None,
-            taken: Arc::default(),
+            freed: Arc::default(),
             silent: 0,
             unanswered: 0,
             succeeded: 0,
@@ -87,7 +87,7 @@ impl SendQueue {
 
     /// Adds a request. `limit` is the number of slots the application was promised.
     pub fn push(&mut self, wr: &SendWr<'_>, signal_all: bool, limit: u32) -> Result<(), Misuse> {
-        if self.taken.load(Ordering::Acquire) >= limit {
+        if self.head.wrapping_sub(self.freed.load(Ordering::Acquire)) >= limit {
             return Err(Misuse::Full);
         }
         let len = self.check(wr)?;
@@ -98,7 +98,6 @@ impl SendQueue {
             self.open_to = self.head;
         }
         self.unanswered = self.depth.min(self.unanswered + 1);
-        self.taken.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
@@ -379,7 +378,7 @@ impl SendQueue {
         self.silent = 0;
         self.unanswered = 0;
         self.succeeded = 0;
-        self.taken = Arc::default();
+        self.freed = Arc::new(AtomicU32::new(self.head));
     }
 
     fn finish(&mut self, qp_num: u32, cq: &Cq, status: WcStatus, vendor_err: u32) {
@@ -403,7 +402,7 @@ impl SendQueue {
         self.succeeded += u64::from(success && remote);
         if signaled {
             let slots = std::mem::take(&mut self.silent);
-            let reclaim = Reclaim { taken: Arc::clone(&self.taken), slots };
+            let reclaim = Reclaim { freed: Arc::clone(&self.freed), slots };
             cq.push(wc, Some(reclaim), false);
         }
     }
