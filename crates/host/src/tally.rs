@@ -2,8 +2,9 @@
 //!
 //! `weft run` makes the file with [`Tally::create`] and names it in [`VARIABLE`]; each process
 //! that comes to a connection adds to it what was done since it last did, and so what is in it is
-//! right although a process forks, becomes another program or is killed. Without the variable
-//! nothing is counted.
+//! right although a process forks, becomes another program or is killed; but for what a thread
+//! has moved through shared memory in the last millisecond before. Without the variable nothing is
+//! counted.
 //!
 //! Invariant: a number in the file only grows.
 

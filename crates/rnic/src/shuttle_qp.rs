@@ -156,11 +156,14 @@ impl ShuttleQp {
     /// The other end of the lane was closed without a Close: from now on the peer counts as silent,
     /// as one on a network does. The owner asks whether it is there.
     pub fn handle_lane_lost(&mut self, now_ns: u64) {
+        self.connection.set_watched(false, now_ns);
         self.lane_lost_ns.get_or_insert(now_ns);
     }
 
-    /// Goes on over shared memory, before anything was sent.
+    /// Goes on over shared memory, before anything was sent. Of a peer on this host the kernel
+    /// tells whether it is there.
     pub fn use_lane(&mut self) {
+        self.connection.set_watched(true, 0);
         self.lane = Some(LaneTraffic::new(LaneCompletion::Placed));
     }
 

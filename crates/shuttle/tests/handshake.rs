@@ -66,6 +66,25 @@ fn two_packets_go_before_data_and_two_end_it() {
     assert!(pair.connection(1).is_forgettable(now_ns));
 }
 
+#[test]
+fn ends_that_are_watched_send_nothing_and_stay_until_they_are_watched_no_more() {
+    const HOUR_NS: u64 = 3600 * 1000 * MS;
+    let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
+    pair.open();
+    pair.run_for(1000 * MS);
+    pair.connection(0).set_watched(true, 0);
+    pair.connection(1).set_watched(true, 0);
+    pair.tracing = true;
+    pair.run_for(HOUR_NS);
+    assert_eq!(kinds(&pair), []);
+    assert!(pair.is_open() && pair.connection(0).poll_timeout().is_none());
+
+    let now_ns = pair.now_ns;
+    pair.connection(0).set_watched(false, now_ns);
+    pair.run_for(30_000 * MS);
+    assert!(pair.is_open() && !kinds(&pair).is_empty(), "the other end answers");
+}
+
 /// The peer's Closed is lost, and the peer drops its connection: what it keeps answers the next
 /// Close, under each kind of protection.
 #[test]

@@ -166,6 +166,8 @@ pub struct ShuttleConnection {
     pinged_ns: u64,
     /// Silence until the next keep-alive, in nanoseconds.
     calm_ns: u64,
+    /// The owner knows of the peer's end by itself.
+    is_watched: bool,
     /// Time at which pacing allows the next burst.
     send_at_ns: Option<u64>,
     /// Rate limit by the peer over all paths.
@@ -211,6 +213,7 @@ impl ShuttleConnection {
             heard_ns: now_ns,
             pinged_ns: now_ns,
             calm_ns,
+            is_watched: false,
             send_at_ns: None,
             cap: Cap::default(),
             own_first: false,
@@ -280,6 +283,14 @@ impl ShuttleConnection {
         for path in &mut self.paths {
             path.room_octets = octets;
         }
+    }
+
+    /// Says whether the owner knows by itself when the peer ends, as of a process of its own host,
+    /// and so does the peer's of this end: as long as it does, nothing is sent to show that
+    /// somebody is there, and silence ends nothing (S-21).
+    pub fn set_watched(&mut self, is_watched: bool, now_ns: u64) {
+        self.is_watched = is_watched;
+        self.heard_ns = self.heard_ns.max(now_ns);
     }
 
     /// Adds datagrams of the peer that this host dropped before delivery. The peer is told in

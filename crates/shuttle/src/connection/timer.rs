@@ -48,12 +48,13 @@ impl ShuttleConnection {
     }
 
     fn silence_ns(&self) -> Option<u64> {
-        let idle_ns = self.session.as_ref()?.idle_ns;
+        let idle_ns = self.session.as_ref().filter(|_| !self.is_watched)?.idle_ns;
         Some(self.heard_ns.saturating_add(idle_ns))
     }
 
     fn keep_alive_ns(&self) -> Option<u64> {
-        let idle_ns = self.session.as_ref().filter(|_| self.config.keep_alive)?.idle_ns;
+        let keeps = self.config.keep_alive && !self.is_watched;
+        let idle_ns = self.session.as_ref().filter(|_| keeps)?.idle_ns;
         let wait_ns = (idle_ns / KEEP_ALIVE_DIVISOR).min(KEEP_ALIVE_NS_MAX).min(self.calm_ns);
         Some(self.heard_ns.max(self.pinged_ns).saturating_add(wait_ns))
     }
