@@ -58,6 +58,7 @@ behaviours! {
     what_is_in_use_stays = "busy"
     a_destroyed_queue_pair_shows_no_flush = "destroyed"
     an_arm_gives_one_event = "completion_events"
+    who_only_polls_learns_of_failures = "polled"
     polling_an_empty_queue_does_not_ask_who_polls = "empty_polls"
     an_empty_queue_is_not_open_for_reading = "extended_polling"
     regions_are_what_was_registered = "registration"

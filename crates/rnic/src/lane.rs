@@ -439,7 +439,9 @@ impl LaneTraffic {
         if let Some(NotReady { credit, wait_us }) = not_ready {
             port.receiver_not_ready(credit, wait_us);
         }
-        is_new
+        drop(port);
+        // That a message waits there is news too: its time begins.
+        is_new || rdmap.rnr().is_some()
     }
 
     /// Writes what there is to send, as far as there is room.

@@ -202,7 +202,7 @@ impl MpaQp {
     /// Whether it only carries segments: nothing has failed or is to be told, and no message waits
     /// for a receive at either end.
     pub fn is_flowing(&self) -> bool {
-        !self.is_dead() && !self.held && self.rdmap.rnr().is_none() && !self.awaits_peer
+        !self.is_dead() && !self.held && self.rdmap.rnr().is_none()
     }
 
     /// Whether there may be something to send.

@@ -7,7 +7,8 @@
 //! It makes no call of the C library in which a thread can be cancelled.
 //!
 //! Invariant: a brief step that counts as [`Brief::Done`] leaves nothing that a whole one would
-//! have done now. Any other has lost nothing for the whole one that follows.
+//! have done now. One that has moved something and does not leaves a mark ([`AckDue::Pending`]), by
+//! which the next look at the connection becomes a whole step.
 //!
 //! Order of calls: [`Driver::step_briefly`] under the lock of the connection, with no flag of work
 //! left; then the flags that others have left meanwhile, or a whole step.
@@ -29,9 +30,11 @@ const UNCOUNTED: Duration = Duration::from_millis(1);
 /// What came of a brief step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Brief {
+    /// There was nothing to do.
+    Nothing,
     /// All that there was to do.
     Done,
-    /// A whole step is to follow.
+    /// A whole step is to follow, or to find out whether there is anything to do.
     Whole,
 }
 
@@ -41,13 +44,12 @@ impl Driver {
     pub fn step_briefly(&mut self, sends: bool, now: Instant) -> Brief {
         let link = match &mut self.socket {
             AnySocket::Lane(socket) => socket.plain_link(),
-            AnySocket::Shuttle(socket) => socket.plain_link(),
+            AnySocket::Shuttle(socket) => socket.plain_link(sends),
             AnySocket::Tcp(_) | AnySocket::Ud(_) | AnySocket::None => None,
         };
-        let link = link.filter(|_| self.core.is_plain(now));
-        match link.is_some_and(|link| link.exchange(&mut self.core, sends, now)) {
-            true => Brief::Done,
-            false => Brief::Whole,
+        match link.filter(|_| self.core.is_plain(now)) {
+            Some(link) => link.exchange(&mut self.core, sends, now),
+            None => Brief::Whole,
         }
     }
 }
@@ -68,22 +70,30 @@ impl Core {
 }
 
 impl LaneLink {
-    /// Moves segments both ways; whether nothing else follows from it.
-    fn exchange(&mut self, core: &mut Core, sends: bool, now: Instant) -> bool {
+    /// Moves segments both ways.
+    fn exchange(&mut self, core: &mut Core, sends: bool, now: Instant) -> Brief {
         if self.lane.is_bell_due() {
-            return false;
+            return Brief::Whole;
         }
-        let moved =
-            (self.lane.has_arrivals() || self.lane.has_acks()) && self.receive_once(core, now);
-        let sends = sends || moved && core.conn.as_ref().is_some_and(Conn::may_send);
-        if sends && !self.send_once(core, now) {
-            return false;
+        let has_news = self.lane.has_arrivals() || self.lane.has_acks();
+        let received = has_news && self.receive_once(core, now);
+        let sends = sends || received && core.conn.as_ref().is_some_and(Conn::may_send);
+        let is_sent = !sends || self.send_once(core, now);
+        let is_over = self.is_over() || self.is_abandoned();
+        let flowing = core.conn.as_ref().filter(|conn| is_sent && !is_over && conn.is_flowing());
+        let Some(conn) = flowing else {
+            // What it was about is not there to be found any more, but something follows from it.
+            if received || sends {
+                core.reply = AckDue::Pending;
+            }
+            return Brief::Whole;
+        };
+        if !received && !sends {
+            return Brief::Nothing;
         }
-        let Some(conn) = core.conn.as_ref().filter(|conn| conn.is_flowing()) else { return false };
-        let ack_due = conn.lane_ack_due_ns().map(instant_at);
-        let count_due = (moved || sends).then_some(now + UNCOUNTED);
-        core.due = core.due.into_iter().chain(ack_due).chain(count_due).min();
-        !self.is_over() && !self.is_abandoned()
+        let dues = [core.due, conn.lane_ack_due_ns().map(instant_at), Some(now + UNCOUNTED)];
+        core.due = dues.into_iter().flatten().min();
+        Brief::Done
     }
 
     /// Sends what there is; whether that was all, and the lane is of use.

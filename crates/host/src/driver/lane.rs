@@ -118,8 +118,10 @@ impl LaneLink {
             let before = core.stats();
             any |= self.receive_once(core, now);
             let after = core.stats();
+            // Who is to hear of completions waits for the end of this step.
+            let is_many = after.segments_in - before.segments_in >= BULK_SEGMENTS;
             let is_bulk = after.octets_in - before.octets_in >= BULK_BYTES
-                || after.segments_in - before.segments_in >= BULK_SEGMENTS;
+                || is_many && !core.has_completions();
             // What waits for a receive holds back all that could come.
             let is_over = core.schedule.leased || !is_bulk || core.is_held();
             if is_over || !self.await_more() {

@@ -150,9 +150,10 @@ impl ShuttleSocket {
         }
     }
 
-    /// Its lane, as long as there is nothing else to see to: it is not time to look at the socket,
-    /// and nothing is known of the peer that is to be heeded.
-    pub(super) fn plain_link(&mut self) -> Option<&mut LaneLink> {
+    /// Its lane, as long as there is nothing else to see to: a poll is not to look at the socket as
+    /// well, which a thread that only `sends` does not count, and nothing is known of the peer that
+    /// is to be heeded.
+    pub(super) fn plain_link(&mut self, sends: bool) -> Option<&mut LaneLink> {
         let is_plain = !self.has_heard
             && self.failed.is_none()
             && self.silence.is_none()
@@ -160,7 +161,7 @@ impl ShuttleSocket {
             && self.absence.is_none()
             && self.wire.is_none()
             && self.moderation.is_none();
-        if is_plain && self.counts_poll() { self.lane.link() } else { None }
+        if is_plain && (sends || self.counts_poll()) { self.lane.link() } else { None }
     }
 
     /// What it is ready for.
