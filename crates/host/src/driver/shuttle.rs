@@ -27,7 +27,7 @@ use weft_verbs::QpState;
 use absence::Absence;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
 use lane_setup::LaneSetup;
-use moderation::{LONG_NS, ModeratedPath, Moderation};
+use moderation::{ModeratedPath, Moderation};
 use relocation::OwnAddress;
 
 use super::cm_hook::CmHook;
@@ -194,22 +194,13 @@ impl ShuttleSocket {
     /// When the reactor looks at the socket, if it does not watch it.
     fn next_look(&mut self, core: &Core) -> Option<Instant> {
         let shuttle = shuttle_of(core)?;
-        // Its only round trip was that of the handshake, and no bulk comes by datagrams.
-        if self.lane.link().is_some() {
-            self.moderation = None;
-            return None;
-        }
         let rtt = shuttle.connection().rtt(FIRST_PATH)?;
+        // With a lane nothing is measured but the handshake, and no bulk comes by datagrams.
+        let min_rtt_ns = if self.lane.link().is_some() { 0 } else { rtt.min_ns };
         let is_reactors = !core.schedule.leased && !core.schedule.slept_for && !core.is_in_group();
         let port = &self.port;
-        let moderation = match &mut self.moderation {
-            Some(moderation) => moderation,
-            None if rtt.min_ns < LONG_NS => return None,
-            None => {
-                port.stamp_arrivals();
-                self.moderation.insert(Moderation::new())
-            }
-        };
+        let begin = || port.stamp_arrivals();
+        let moderation = Moderation::of_path(&mut self.moderation, min_rtt_ns, begin)?;
         let now = clock::now();
         self.told_at = now;
         if !is_reactors || core.phase != Phase::Open {

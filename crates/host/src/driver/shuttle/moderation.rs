@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::backoff::Backoff;
 
 /// Round trips from which on a path is long.
-pub(super) const LONG_NS: u64 = 4_000_000;
+const LONG_NS: u64 = 4_000_000;
 /// What arrives waits for this part of the round trip at most.
 const RTT_PART: u64 = 16;
 /// And no longer than the time between two acknowledgements (S-40): this, or a part of a very long
@@ -58,6 +58,24 @@ impl Moderation {
     pub fn new() -> Self {
         let backoff = Backoff::up_to(BACKOFF_MAX);
         Self { since: None, bytes_per_s: 0, until: None, backoff }
+    }
+
+    /// That of a path whose shortest round trip took so long; none of a short one. The handshake
+    /// may have taken longer, because a process had to wait: what it has begun ends with the first
+    /// shorter round trip. Calls `begins` where there was none before.
+    pub fn of_path(
+        own: &mut Option<Self>,
+        min_rtt_ns: u64,
+        begins: impl FnOnce(),
+    ) -> Option<&mut Self> {
+        if min_rtt_ns < LONG_NS {
+            *own = None;
+            return None;
+        }
+        if own.is_none() {
+            begins();
+        }
+        Some(own.get_or_insert_with(Self::new))
     }
 
     /// Datagrams found no room in the socket.
@@ -173,6 +191,19 @@ mod tests {
             self.next = self.moderation.next_look(self.now, &self.path);
             self.next
         }
+    }
+
+    #[test]
+    fn a_short_path_is_moderated_no_longer_than_its_handshake_hides_that() {
+        let (mut own, mut begun) = (None, 0);
+        for (min_rtt_ns, is_moderated) in
+            [(LONG_NS - 1, false), (LONG_NS, true), (LONG_NS, true), (50_000, false)]
+        {
+            let moderation = Moderation::of_path(&mut own, min_rtt_ns, || begun += 1);
+            assert_eq!(moderation.is_some(), is_moderated);
+            assert_eq!(own.is_some(), is_moderated);
+        }
+        assert_eq!(begun, 1);
     }
 
     #[test]
