@@ -26,7 +26,8 @@ const LOOKS_MAX: usize = 4;
 const QUIET: u32 = 256;
 const THINNED: u32 = 4;
 
-/// One empty poll of so many helps a connection of another queue, less than a microsecond apart.
+/// Every eighth empty poll helps a connection of another queue: two are less than a microsecond
+/// apart.
 const HELP_AFTER: usize = 8;
 
 /// Counts where a count may be lost: what it was, without an access to memory that other threads

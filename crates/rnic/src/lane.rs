@@ -514,8 +514,8 @@ impl LaneTraffic {
                     LaneFlow::Responses => port.next_of_responses(max_bytes),
                     LaneFlow::Requests => port.next_of_requests(max_bytes),
                 };
-                // By reference: the parts of a copy would be read before they are stored, which
-                // waits for everything written to the ring before.
+                // By reference: a copy of an id whose parts were just stored waits until what was
+                // written to the ring before is in the cache (5.8 in place of 6.6 M messages/s).
                 let Some(id) = &next else { continue };
                 self.segment.clear();
                 port.gather(id, &mut self.segment);

@@ -118,7 +118,7 @@ impl ConnSlot {
     ) {
         let mut wakes = PostponedWakes::begin_briefly();
         let Guarded { driver: Some(driver), polls, .. } = &mut *guard else { return };
-        if driver.is_leased() && self.step_briefly(driver, false, now) != Brief::Whole {
+        if self.step_briefly(driver, false, now) != Brief::Whole {
             polls.note(now);
             drop(guard);
             drop(wakes);

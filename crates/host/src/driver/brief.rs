@@ -42,12 +42,15 @@ impl Driver {
     /// Moves what is in the lane of a connection that a thread polls, and what is to be sent if it
     /// `sends` or something has arrived.
     pub fn step_briefly(&mut self, sends: bool, now: Instant) -> Brief {
+        if !self.core.is_plain(now) {
+            return Brief::Whole;
+        }
         let link = match &mut self.socket {
             AnySocket::Lane(socket) => socket.plain_link(),
             AnySocket::Shuttle(socket) => socket.plain_link(sends),
             AnySocket::Tcp(_) | AnySocket::Ud(_) | AnySocket::None => None,
         };
-        match link.filter(|_| self.core.is_plain(now)) {
+        match link {
             Some(link) => link.exchange(&mut self.core, sends, now),
             None => Brief::Whole,
         }
