@@ -86,7 +86,7 @@ pub use host::{Host, HostSetup};
 pub use known_paths::KnownPaths;
 pub use log_line::LogFormat;
 pub use process::HostHome;
-pub use qp::{HostQp, HostQpInit};
+pub use qp::{HostPosting, HostQp, HostQpInit};
 pub use srq::{HostSrq, SrqInit};
 pub use wakes::after_lock;
 pub use weft_reactor::THREADS_MAX;

@@ -1,7 +1,8 @@
-//! Queue pairs as the verbs ABI sees them: making, posting, connecting, ending. [`modify`] has
-//! their attributes and states.
+//! Queue pairs as the verbs ABI sees them: making, connecting, ending. [`modify`] has their
+//! attributes and states, [`posting`] their sends.
 
 mod modify;
+mod posting;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -20,9 +21,7 @@ use weft_rnic::wire::tap::TapEnds;
 use weft_rnic::{MpaLink, MpaQp, RdmaDevice, WhenClosed};
 use weft_sync::Mutex;
 use weft_verbs::qp::QpInit as Init;
-use weft_verbs::{
-    Destination, Misuse, Pd, QpAttr, QpCap, QpFailure, QpState, QpType, RecvWr, SendOp, SendWr,
-};
+use weft_verbs::{Misuse, Pd, QpAttr, QpCap, QpFailure, QpState, QpType, RecvWr};
 
 use crate::conn_slot::{Attachment, ConnSlot};
 use crate::cq::HostCq;
@@ -35,6 +34,8 @@ use crate::iwarp_ports::Number;
 use crate::srq::HostSrq;
 use crate::tap::joined;
 use crate::xrcd::HostXrcd;
+
+pub use posting::HostPosting;
 
 /// A round trip shorter than this is a local network, where the kernel's loss-based congestion
 /// control fills the path with less work than one that paces.
@@ -206,34 +207,6 @@ impl HostQp {
         self.inner.state()
     }
 
-    /// Queues a send; [`HostQp::ring`] after the last of a list sets it going.
-    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
-        if self.port.is_none() && matches!(wr.op, SendOp::AtomicWrite { .. }) {
-            return Err(Misuse::Unsupported("atomic writes"));
-        }
-        self.post(wr, || self.inner.post_send(wr))
-    }
-
-    /// Queues a send for the peer's receive queue `number`; [`HostQp::ring`] after the last of a
-    /// list sets it going.
-    pub fn post_send_to(&self, wr: &SendWr<'_>, number: u32) -> Result<(), Misuse> {
-        self.post(wr, || self.inner.post_send_to(wr, number))
-    }
-
-    fn post(
-        &self,
-        wr: &SendWr<'_>,
-        post: impl FnOnce() -> Result<(), Misuse>,
-    ) -> Result<(), Misuse> {
-        self.check_owner()?;
-        self.refuse_post(Verb::PostSend)?;
-        self.host().events().note_send(self.num(), wr);
-        match self.slot.faults() {
-            None => post(),
-            Some(faults) => faults.post(&self.inner, &wr.op, post),
-        }
-    }
-
     /// Nothing would carry out what a child of the process posts, and a lock of the queues may be
     /// one that a thread of the parent holds for ever.
     fn check_owner(&self) -> Result<(), Misuse> {
@@ -246,11 +219,6 @@ impl HostQp {
     /// What it offers.
     pub fn kind(&self) -> QpType {
         self.inner.kind()
-    }
-
-    /// Queues a datagram to `to`; [`HostQp::ring`] after the last of a list sets it going.
-    pub fn post_datagram(&self, wr: &SendWr<'_>, to: &Destination) -> Result<(), Misuse> {
-        self.post(wr, || self.inner.post_datagram(wr, to))
     }
 
     /// The doorbell: what is queued goes out, on this thread if nobody else drives.

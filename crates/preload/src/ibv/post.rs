@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 use std::ptr::slice_from_raw_parts;
 
-use weft_host::HostQp;
+use weft_host::{HostPosting, HostQp};
 use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr, limits};
 
 use super::{ah, mw, qp, srq};
@@ -25,45 +25,60 @@ pub unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: alive by contract.
     let core = unsafe { &qp::tail(qp).core };
-    let mut next = wr;
-    let mut result = 0;
+    // SAFETY: by contract.
+    let (posted, refused) = unsafe { post_sends(core, wr) };
+    if posted > 0 {
+        core.ring();
+    }
+    let Some((item, misuse)) = refused else { return 0 };
+    // SAFETY: NULL or writable by contract.
+    unsafe { report(bad, item) };
+    misuse.errno()
+}
+
+/// Queues the requests of a list; how many, and which one was refused and why.
+///
+/// # Safety
+/// `wr` is a well-formed list.
+unsafe fn post_sends(
+    core: &HostQp,
+    wr: *mut ibv_send_wr,
+) -> (usize, Option<(*mut ibv_send_wr, Misuse)>) {
+    let (mut posted, mut next) = (0, wr);
+    let mut posting = match core.posting() {
+        Ok(posting) => posting,
+        Err(misuse) => return (0, (!wr.is_null()).then_some((wr, misuse))),
+    };
     while !next.is_null() {
         // SAFETY: requests of the list are readable by contract.
         let item = &unsafe { lent(next, 1) }[0];
         // SAFETY: as above.
-        let posted = unsafe { post_one(core, item) };
-        if let Err(misuse) = posted {
-            // SAFETY: NULL or writable by contract.
-            unsafe { report(bad, next) };
-            result = misuse.errno();
-            break;
+        if let Err(misuse) = unsafe { post_one(&mut posting, item) } {
+            return (posted, Some((next, misuse)));
         }
-        next = item.next;
+        (posted, next) = (posted + 1, item.next);
     }
-    if next != wr {
-        core.ring();
-    }
-    result
+    (posted, None)
 }
 
 /// # Safety
 /// The entries of the request are readable, and so is the address handle of a datagram.
-unsafe fn post_one(core: &HostQp, item: &ibv_send_wr) -> Result<(), Misuse> {
+unsafe fn post_one(posting: &mut HostPosting<'_>, item: &ibv_send_wr) -> Result<(), Misuse> {
     needs_memory!(refuse);
     // SAFETY: readable by contract.
     let sges = unsafe { entries(item.sg_list, item.num_sge) }?;
     // SAFETY: as above.
     let wr = unsafe { send_wr(item, &sges) }?;
-    match core.kind() {
+    match posting.kind() {
         QpType::Ud => {}
-        QpType::XrcSend => return core.post_send_to(&wr, item.remote_srqn),
-        _ => return core.post_send(&wr),
+        QpType::XrcSend => return posting.send_to(&wr, item.remote_srqn),
+        _ => return posting.send(&wr),
     }
     // SAFETY: requests of this kind of queue pair carry this member.
     let WrUd { ah, remote_qpn, remote_qkey } = unsafe { item.wr.ud };
     // SAFETY: alive by contract.
     let to = unsafe { ah::destination(ah, remote_qpn, remote_qkey) }?;
-    core.post_datagram(&wr, &to)
+    posting.datagram(&wr, &to)
 }
 
 /// Slot `post_recv`.

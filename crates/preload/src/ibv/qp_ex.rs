@@ -6,9 +6,9 @@ use std::convert::identity;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use weft_host::DeviceKind;
+use weft_host::{DeviceKind, HostQp};
 use weft_os::calls::LibraryCall;
-use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr, limits};
+use weft_verbs::{Destination, Misuse, QpType, SendFlags, SendOp, SendWr, limits};
 
 use super::object::SpanLock;
 use super::qp::{self, QpDomain, QpTail};
@@ -113,10 +113,21 @@ impl RequestSpan {
             return self.error;
         }
         needs_memory!(identity);
-        let xrc = tail.core.kind() == QpType::XrcSend;
-        let mut posted = 0;
-        let mut result = 0;
-        for slot in &mut self.slots[..self.used] {
+        let (posted, result) = self.queue(&tail.core);
+        if posted > 0 {
+            tail.core.ring();
+        }
+        result.map_or_else(|misuse| misuse.errno(), |()| 0)
+    }
+
+    /// Queues them; how many there was nothing against, and what there was against the next.
+    fn queue(&mut self, core: &HostQp) -> (usize, Result<(), Misuse>) {
+        let xrc = core.kind() == QpType::XrcSend;
+        let mut posting = match core.posting() {
+            Ok(posting) => posting,
+            Err(misuse) => return (0, Err(misuse)),
+        };
+        for (posted, slot) in self.slots[..self.used].iter_mut().enumerate() {
             if slot.flags.contains(SendFlags::INLINE) {
                 let addr = slot.inline.as_ptr() as u64;
                 slot.sges.push(ibv_sge { addr, length: slot.inline.len() as u32, lkey: 0 });
@@ -124,20 +135,15 @@ impl RequestSpan {
             let (wr_id, op, flags) = (slot.wr_id, slot.op, slot.flags);
             let wr = SendWr { wr_id, op, flags, sges: &slot.sges };
             let outcome = match &slot.to {
-                Some(to) => tail.core.post_datagram(&wr, to),
-                None if xrc => tail.core.post_send_to(&wr, slot.srqn),
-                None => tail.core.post_send(&wr),
+                Some(to) => posting.datagram(&wr, to),
+                None if xrc => posting.send_to(&wr, slot.srqn),
+                None => posting.send(&wr),
             };
-            if let Err(misuse) = outcome {
-                result = misuse.errno();
-                break;
+            if outcome.is_err() {
+                return (posted, outcome);
             }
-            posted += 1;
         }
-        if posted > 0 {
-            tail.core.ring();
-        }
-        result
+        (self.used, Ok(()))
     }
 }
 

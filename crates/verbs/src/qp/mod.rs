@@ -11,6 +11,7 @@
 
 pub(crate) mod attr;
 pub mod failure;
+pub mod posting;
 pub mod recv_queue;
 pub mod send_queue;
 mod send_wqe;
@@ -20,7 +21,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use weft_sync::{Mutex, MutexGuard};
-use weft_wire::ids::QN_SHARED;
 
 pub use attr::{AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use failure::FirstFailure;
@@ -40,7 +40,7 @@ use crate::pd::Pd;
 use crate::srq::Srq;
 use crate::usage::InUse;
 use crate::wc::{Wc, WcFlags, WcOpcode, WcStatus};
-use crate::wr::{Destination, RecvWr, SendOp, SendWr};
+use crate::wr::{RecvWr, SendOp};
 use crate::xrcd::Xrcd;
 
 /// Rights of a queue pair without restrictions: those of each region hold.
@@ -275,57 +275,6 @@ impl Qp {
         if due && self.draining.swap(false, Ordering::AcqRel) {
             self.raise(AsyncKind::SqDrained);
         }
-    }
-
-    /// Posts a send.
-    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
-        match self.kind {
-            QpType::Ud => Err(Misuse::Invalid("a datagram has a destination")),
-            QpType::XrcSend => Err(Misuse::Invalid("the request names a receive queue")),
-            _ => self.post(wr, |_| ()),
-        }
-    }
-
-    /// Posts a send of a queue pair of type [`QpType::XrcSend`] to the peer's receive queue
-    /// `number`.
-    pub fn post_send_to(&self, wr: &SendWr<'_>, number: u32) -> Result<(), Misuse> {
-        if self.kind != QpType::XrcSend {
-            return Err(Misuse::Invalid("the peer of this queue pair has one receive queue"));
-        }
-        if number & QN_SHARED != 0 {
-            return Err(Misuse::Invalid("no receive queue has this number"));
-        }
-        self.post(wr, |sq| sq.address(QN_SHARED | number))
-    }
-
-    fn post(&self, wr: &SendWr<'_>, address: impl FnOnce(&mut SendQueue)) -> Result<(), Misuse> {
-        if !wr.op.is_offered_by(self.kind) {
-            return Err(Misuse::Invalid("a queue pair of this type does not do this"));
-        }
-        let mut sq = self.sq();
-        let limit = self.cap.max_send_wr;
-        let state = self.state();
-        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
-            return Err(Misuse::Invalid("sends may be posted from RTS on"));
-        }
-        sq.push(wr, self.sq_sig_all, limit)?;
-        address(&mut sq);
-        if matches!(state, QpState::Err | QpState::Sqe) {
-            sq.flush(self.num, &self.send_cq);
-        }
-        Ok(())
-    }
-
-    /// Posts a datagram to `to`.
-    pub fn post_datagram(&self, wr: &SendWr<'_>, to: &Destination) -> Result<(), Misuse> {
-        if self.kind != QpType::Ud {
-            return Err(Misuse::Invalid("a connected queue pair has one destination"));
-        }
-        let mut to = *to;
-        if to.qkey >> 31 != 0 {
-            to.qkey = self.attrs.lock().qkey;
-        }
-        self.post(wr, |sq| sq.direct(&to))
     }
 
     /// Posts a receive, and wakes whoever waits for one.
