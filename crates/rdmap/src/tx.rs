@@ -366,9 +366,8 @@ impl<'a> TxPort<'a> {
     ) -> Result<(), RegionFault> {
         let Some(regions) = self.regions.filter(|_| len > 0) else { return Ok(()) };
         let to = request.src_to + u64::from(offset);
-        let mut dry = Gather::new();
         let who = self.qp.accessor();
-        regions.gather_region(request.src_stag.0, who, to, len, Access::REMOTE_READ, &mut dry)
+        regions.check_region(request.src_stag.0, who, to, len, Access::REMOTE_READ)
     }
 }
 

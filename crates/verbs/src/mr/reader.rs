@@ -7,7 +7,7 @@ use weft_wire::crc::Crc32c;
 use weft_wire::llp::{Gather, MemoryPiece, Piece, RegisteredMemory};
 
 use super::place;
-use super::region::{Accessor, RegionFault};
+use super::region::{Accessor, RegionEntry, RegionFault};
 use super::table::Regions;
 use crate::access::Access;
 use crate::sge::{Sge, parts};
@@ -17,11 +17,83 @@ pub struct RegionReader<'a> {
     regions: RwLockReadGuard<'a, Regions>,
     generation: u64,
     found_gone: Cell<bool>,
+    /// The region that was found last, which the next segment most often asks for again.
+    last: Cell<Option<PlainRegion>>,
+}
+
+/// A region of which its domain, its range and its rights alone decide who may access it: nothing
+/// of that changes while the table is locked.
+#[derive(Clone, Copy)]
+struct PlainRegion {
+    key: u32,
+    /// A domain that has access.
+    pd: u32,
+    access: Access,
+    iova: u64,
+    len: u64,
+    /// Its first byte in this process.
+    addr: u64,
+}
+
+impl PlainRegion {
+    /// `region`, which `pd` was just found to have access to.
+    fn of(region: &RegionEntry, pd: u32) -> Option<Self> {
+        let RegionEntry { key, access, iova, len, addr, .. } = *region;
+        region.is_plain().then_some(Self { key, pd, access, iova, len, addr })
+    }
+
+    /// The address in this process of the `len` bytes at `to`, if `pd` has `right` to them.
+    #[inline]
+    fn find(&self, (key, pd): (u32, u32), to: u64, len: u64, right: Access) -> Option<u64> {
+        let offset = to.wrapping_sub(self.iova);
+        let is_within = offset <= self.len && len <= self.len - offset;
+        let is_same = self.key == key && self.pd == pd && self.access.contains(right);
+        (is_same && is_within).then(|| self.addr + offset)
+    }
+}
+
+/// A range of a region that was found.
+enum FoundRange {
+    Memory(MemoryPiece),
+    /// So many bytes of a region without memory.
+    Zeroes(u32),
 }
 
 impl<'a> RegionReader<'a> {
     pub(super) fn new(regions: RwLockReadGuard<'a, Regions>, generation: u64) -> Self {
-        Self { regions, generation, found_gone: Cell::new(false) }
+        Self { regions, generation, found_gone: Cell::new(false), last: Cell::new(None) }
+    }
+
+    /// The memory at `to` in the region `key`, if `who` has `right` to it.
+    #[inline]
+    fn locate(
+        &self,
+        key: u32,
+        who: Accessor,
+        (to, len): (u64, u32),
+        right: Access,
+    ) -> Result<FoundRange, RegionFault> {
+        let find = |last: PlainRegion| last.find((key, who.pd), to, len.into(), right);
+        match self.last.get().and_then(find) {
+            Some(addr) => Ok(FoundRange::Memory(MemoryPiece { addr, len })),
+            None => self.locate_anew(key, who, (to, len), right),
+        }
+    }
+
+    fn locate_anew(
+        &self,
+        key: u32,
+        who: Accessor,
+        (to, len): (u64, u32),
+        right: Access,
+    ) -> Result<FoundRange, RegionFault> {
+        let region = self.regions.find(key).ok_or(RegionFault::InvalidStag)?;
+        let addr = region.check(who, to, len.into(), right)?;
+        self.last.set(PlainRegion::of(region, who.pd));
+        Ok(match region.is_null() {
+            true => FoundRange::Zeroes(len),
+            false => FoundRange::Memory(MemoryPiece { addr, len }),
+        })
     }
 
     /// Generation of the table: grows with each deregistration or change; pieces gathered under the
@@ -66,14 +138,23 @@ impl<'a> RegionReader<'a> {
         right: Access,
         out: &mut Gather,
     ) -> Result<(), RegionFault> {
-        let region = self.regions.find(key).ok_or(RegionFault::InvalidStag)?;
-        let addr = region.check(who.into(), to, u64::from(len), right)?;
-        if region.is_null() {
-            place::zeroes(len, |piece| out.push_memory(piece));
-        } else {
-            out.push_memory(MemoryPiece { addr, len });
+        match self.locate(key, who.into(), (to, len), right)? {
+            FoundRange::Memory(piece) => out.push_memory(piece),
+            FoundRange::Zeroes(len) => place::zeroes(len, |piece| out.push_memory(piece)),
         }
         Ok(())
+    }
+
+    /// Checks that `who` has `right` to `len` bytes of the region `key` from `to`.
+    pub fn check_region(
+        &self,
+        key: u32,
+        who: impl Into<Accessor>,
+        to: u64,
+        len: u32,
+        right: Access,
+    ) -> Result<(), RegionFault> {
+        self.locate(key, who.into(), (to, len), right).map(drop)
     }
 
     /// Appends `len` bytes of a list of entries, `offset` bytes into it.
@@ -116,10 +197,9 @@ impl<'a> RegionReader<'a> {
 
     /// Checks the keys and ranges of a list of entries.
     pub fn check(&self, pd: u32, sges: &[Sge], right: Access) -> Result<(), RegionFault> {
-        sges.iter().filter(|s| s.length > 0).try_for_each(|s| {
-            let region = self.regions.find(s.lkey).ok_or(RegionFault::InvalidStag)?;
-            region.check(pd.into(), s.addr, u64::from(s.length), right).map(drop)
-        })
+        sges.iter()
+            .filter(|s| s.length > 0)
+            .try_for_each(|s| self.check_region(s.lkey, pd, s.addr, s.length, right))
     }
 }
 

@@ -128,6 +128,11 @@ impl RegionEntry {
         matches!(self.backing, Backing::Null)
     }
 
+    /// Whether nothing but its domain and its range decides who may read it on its own side.
+    pub fn is_plain(&self) -> bool {
+        self.window.is_none() && matches!(self.backing, Backing::Mapped | Backing::Device(_))
+    }
+
     /// Whether it is valid and contains these addresses of the process.
     pub fn holds(&self, addr: u64, len: u64) -> bool {
         self.valid && addr >= self.addr && addr + len <= self.addr + self.len
