@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use weft_os::fds::HighFd;
 use weft_rnic::wire::llp::Gather;
-use weft_rnic::{LaneFlow, LaneSegment, Loan, NotReady, Pushed, SegmentLane};
+use weft_rnic::{LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady, Pushed, SegmentLane};
 use weft_verbs::qp::send_queue::SendQueue;
 
 use crate::tcp::Received;
@@ -314,7 +314,8 @@ impl SegmentLane for ShmLane {
     }
 
     fn push(&mut self, flow: LaneFlow, segment: &Gather) -> Pushed {
-        match flow == LaneFlow::Requests && self.loan() == Loan::Read {
+        let is_long = segment.len() >= LENT_MIN_BYTES;
+        match is_long && flow == LaneFlow::Requests && self.loan() == Loan::Read {
             true => self.writers[flow as usize].push_lent(segment),
             false => self.writers[flow as usize].push(segment),
         }

@@ -46,6 +46,8 @@ const ROOM_MIN_BYTES: usize = 2 << 10;
 const PUBLISH_AFTER_BYTES: usize = 8 << 10;
 /// Bytes after which their room goes back to the peer: it writes there while the rest is placed.
 const RELEASE_AFTER_BYTES: usize = 32 << 10;
+/// Short segments after which it does: their sender may have posted as much as it can.
+const RELEASE_AFTER_SEGMENTS: usize = 32;
 /// What a segment counts in one go whose payload is lent: there is only its record to write.
 const LENT_TURN_BYTES: usize = 1 << 10;
 /// Bytes and segments in one go, so that no caller works for others without end.
@@ -328,7 +330,7 @@ impl LaneTraffic {
         let before = self.placed;
         let outcome = [LaneFlow::Responses, LaneFlow::Requests].into_iter().try_for_each(|flow| {
             let (mut kept, mut bytes) = (0, 0);
-            for _ in 0..TURN_SEGMENTS {
+            for count in 1..=TURN_SEGMENTS {
                 match self.place(rdmap, qp, (&mut *lane, flow), patient, &mut arrivals)? {
                     None => break,
                     Some(placed) => (kept, bytes) = (kept + placed, bytes + placed),
@@ -336,7 +338,7 @@ impl LaneTraffic {
                 if bytes >= TURN_BYTES {
                     break;
                 }
-                if kept >= RELEASE_AFTER_BYTES {
+                if kept >= RELEASE_AFTER_BYTES || count.is_multiple_of(RELEASE_AFTER_SEGMENTS) {
                     kept = 0;
                     lane.release();
                 }
@@ -393,7 +395,7 @@ impl LaneTraffic {
             return Ok(None);
         }
         // A request is complete before the reply to it arrives.
-        arrivals.any |= self.acknowledge(rdmap, qp, lane);
+        arrivals.any |= self.is_in_flight() && self.acknowledge(rdmap, qp, lane);
         let Some(segment) = lane.front(flow) else { return Ok(None) };
         let bytes = segment.head.len() + segment.payload.map_or(0, SegmentPayload::len);
         if self.is_withdrawn && !is_terminate(segment.head) {
@@ -496,6 +498,7 @@ impl LaneTraffic {
         let regions = qp.regions().reader();
         let mut port = TxPort::new(rdmap, qp, qp.sq(), Some(&regions));
         let (mut bytes, mut unseen) = (0, 0);
+        let lends = lane.loan() == Loan::Read;
         loop {
             let (mut full, mut sent, mut written) = (false, 0, 0);
             for flow in [LaneFlow::Responses, LaneFlow::Requests] {
@@ -506,7 +509,7 @@ impl LaneTraffic {
                 if !has_some {
                     continue;
                 }
-                let Some(max_bytes) = room(lane, flow) else {
+                let Some(max_bytes) = room(lane, flow, lends) else {
                     full = true;
                     continue;
                 };
@@ -580,10 +583,11 @@ fn discard(lane: &mut impl SegmentLane) {
     }
 }
 
-/// Bytes of the next segment of `flow`; none while it is full.
-fn room(lane: &mut impl SegmentLane, flow: LaneFlow) -> Option<u32> {
+/// Bytes of the next segment of `flow`, whose payload may be lent if the lane `lends`; none while
+/// it is full.
+fn room(lane: &mut impl SegmentLane, flow: LaneFlow, lends: bool) -> Option<u32> {
     let room = lane.room_bytes(flow);
-    let lends = flow == LaneFlow::Requests && lane.loan() == Loan::Read;
+    let lends = lends && flow == LaneFlow::Requests;
     // What is too short to be lent has room too.
     let max = match lends && room >= SEGMENT_MAX_BYTES {
         true => LENT_MAX_BYTES,

@@ -427,9 +427,10 @@ impl RingReader {
     /// Whether there is a record that nobody has looked at. One that was and is still there waits
     /// for something else.
     pub fn has_arrivals(&self) -> bool {
-        !self.is_broken
-            && self.front.is_none()
-            && self.ring.counters().writer.tail.load(Ordering::Acquire) != self.head
+        let tail = || self.ring.counters().writer.tail.load(Ordering::Acquire);
+        // What is known needs no look at the line that the writer changes.
+        let has_more = self.head != self.tail || tail() != self.head;
+        !self.is_broken && self.front.is_none() && has_more
     }
 
     /// Whether everything that was written was taken.
