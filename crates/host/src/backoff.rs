@@ -2,22 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-/// A habit of the application that does not go with a lease ends leases for this long, then for
-/// twice as long, up to what the habit costs.
-const BACKOFF_FIRST: Duration = Duration::from_millis(100);
-
 /// Exponential back-off from something that does harm.
 pub(crate) struct Backoff {
     until: Option<Instant>,
-    /// For how long the next time, and at most.
+    /// For how long the next time, and at least and at most.
     length: Duration,
+    shortest: Duration,
     longest: Duration,
+    forgives: bool,
 }
 
 impl Backoff {
-    /// None yet; later ones are no longer than `longest`.
-    pub fn up_to(longest: Duration) -> Self {
-        Self { until: None, length: BACKOFF_FIRST, longest }
+    /// None yet. The first lasts `shortest`, and each that follows soon twice as long as the one
+    /// before, up to `longest`.
+    pub fn new([shortest, longest]: [Duration; 2]) -> Self {
+        Self { until: None, length: shortest, shortest, longest, forgives: false }
     }
 
     /// Whether it lasts at this time.
@@ -25,8 +24,18 @@ impl Backoff {
         self.until.is_some_and(|until| at < until)
     }
 
+    /// The same, but one lasts the shortest time again if nothing did harm before it for as long as
+    /// it would last: that was no habit, but a thread that waited for a processor.
+    pub fn forgiving(range: [Duration; 2]) -> Self {
+        Self { forgives: true, ..Self::new(range) }
+    }
+
     /// Begins at this time.
     pub fn begin(&mut self, at: Instant) {
+        let fine = self.until.map(|until| at.saturating_duration_since(until));
+        if self.forgives && fine.is_some_and(|fine| fine >= self.length) {
+            self.length = self.shortest;
+        }
         self.until = Some(at + self.length);
         self.length = (self.length * 2).min(self.longest);
     }
@@ -36,17 +45,22 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_backoff_becomes_longer_each_time_up_to_its_limit() {
+    /// How long those last that begin at these times, in milliseconds.
+    fn lengths_ms(mut backoff: Backoff, begin_ms: &[u64]) -> Vec<u64> {
         let start = weft_os::clock::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut backoff = Backoff::up_to(Duration::from_millis(150));
-        assert!(!backoff.holds(at(0)));
-        backoff.begin(at(1));
-        assert!(backoff.holds(at(100)) && !backoff.holds(at(101)));
-        for ms in [200, 1000] {
-            backoff.begin(at(ms));
-            assert!(backoff.holds(at(ms + 149)) && !backoff.holds(at(ms + 150)));
-        }
+        let mut length_ms = |begins: &u64| {
+            backoff.begin(at(*begins));
+            (0..).find(|ms| !backoff.holds(at(begins + ms))).unwrap_or_default()
+        };
+        begin_ms.iter().map(&mut length_ms).collect()
+    }
+
+    #[test]
+    fn a_backoff_becomes_longer_each_time_up_to_its_limit() {
+        let range = [100, 150].map(Duration::from_millis);
+        let begin_ms = [1, 200, 499, 799, 1000];
+        assert_eq!(lengths_ms(Backoff::new(range), &begin_ms), [100, 150, 150, 150, 150]);
+        assert_eq!(lengths_ms(Backoff::forgiving(range), &begin_ms), [100, 150, 150, 100, 150]);
     }
 }

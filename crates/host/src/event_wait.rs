@@ -35,8 +35,8 @@ const AWAKE: Duration = Duration::from_micros(2);
 /// Work on what has arrived for one event that is worth a thread of its own: the reactor does it
 /// while the application is at work, and two wake-ups take a fraction of it.
 const BULK: Duration = Duration::from_micros(100);
-/// What leaves the sockets to the reactor does so for this long at most.
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// What leaves the sockets to the reactor does so for so long at first and at most.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
 /// Groups of connections that are watched beside the channel.
 const GROUPS_MAX: usize = sys::WATCHED_MAX - 1;
 
@@ -63,7 +63,7 @@ impl SleepHabit {
     const ENOUGH: u32 = 16;
 
     fn new() -> Self {
-        Self { credit: 0, formed: false, backoff: Backoff::up_to(BACKOFF_MAX) }
+        Self { credit: 0, formed: false, backoff: Backoff::new(BACKOFF) }
     }
 
     /// Notes a wait that ended `now`; whether that has ended the habit.

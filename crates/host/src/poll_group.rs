@@ -45,7 +45,7 @@ const SKIPS_MAX: usize = 8;
 /// application may have to answer what the first has brought, on each connection.
 const LOOP_NS: u64 = ACTIVE_MAX as u64 * POLL_LOOP_NS;
 /// One arrival in this time may be late by as long as a lease.
-const UNSEEN_BACKOFF_MAX: Duration = Duration::from_millis(200);
+const UNSEEN_BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
 
 /// Who has a lease on a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl PollGroup {
     /// the system has no descriptor for it.
     pub fn new(host: &Arc<Host>, number: usize) -> Option<Arc<Self>> {
         let (set, token) = host.reactor().new_set(number).ok()?;
-        let backoff = Backoff::up_to(UNSEEN_BACKOFF_MAX);
+        let backoff = Backoff::new(UNSEEN_BACKOFF);
         Some(Arc::new_cyclic(|this| Self {
             host: Arc::clone(host),
             generation: host.generation(),

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use crate::backoff::Backoff;
 use crate::lease::POLL_LOOP_NS;
 
-/// Each arrival that nobody sees takes as long as a lease.
-const UNSEEN_BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Each arrival that nobody sees takes as long as a lease, a millisecond: one in ten at first, and
+/// next to none where that is the application's habit.
+const UNSEEN_BACKOFF: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(10)];
 /// One acknowledgement in this time may be late by as long as a lease.
-const DEFERRED_BACKOFF_MAX: Duration = Duration::from_millis(200);
+const DEFERRED_BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
 
 /// When an application polled last, and what it must not be trusted with for a while.
 pub(crate) struct PollHistory {
@@ -30,8 +31,8 @@ impl PollHistory {
     pub fn new() -> Self {
         Self {
             last: None,
-            lease_backoff: Backoff::up_to(UNSEEN_BACKOFF_MAX),
-            defer_backoff: Backoff::up_to(DEFERRED_BACKOFF_MAX),
+            lease_backoff: Backoff::forgiving(UNSEEN_BACKOFF),
+            defer_backoff: Backoff::new(DEFERRED_BACKOFF),
         }
     }
 

@@ -31,8 +31,8 @@ const FILL_BYTES_MAX: u64 = 128 << 10;
 const WORTH_BYTES: u64 = 6_000;
 /// The rate of arrivals is measured over this time at least.
 const WINDOW: Duration = Duration::from_millis(2);
-/// After drops at the socket each datagram is taken at once, for this long at most.
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// After drops at the socket each datagram is taken at once, at first and at most for so long.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
 
 /// What a connection and its path are like.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub(super) struct Moderation {
 
 impl Moderation {
     pub fn new() -> Self {
-        let backoff = Backoff::up_to(BACKOFF_MAX);
+        let backoff = Backoff::new(BACKOFF);
         Self { since: None, bytes_per_s: 0, until: None, backoff }
     }
 
