@@ -209,7 +209,7 @@ impl LaneLink {
     /// Answers Reads that follow each other closely, without a turn of the reactor between them;
     /// whether a whole step has to follow.
     fn answer_reads(&mut self, core: &mut Core) -> bool {
-        let mut any = false;
+        let (mut any, mut now) = (false, clock::now());
         for _ in 0..READ_TURNS {
             if !self.await_read(core) {
                 break;
@@ -219,11 +219,12 @@ impl LaneLink {
             if !core.phase.is_open() || core.qp.recv_cq().has_entries() {
                 break;
             }
-            let now = clock::now();
             self.receive_once(core, now);
             if !self.send(core, now) {
                 break;
             }
+            // Not before the answer, which would be later by as long as that takes.
+            now = clock::now();
         }
         any
     }
