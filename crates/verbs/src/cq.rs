@@ -25,7 +25,8 @@ pub struct CqError;
 /// Send queue slots that polling a completion frees.
 #[derive(Clone, Debug)]
 pub struct Reclaim {
-    /// Counter of slots of the send queue that were freed.
+    /// Counter of slots of the send queue that were freed. All of the send queue's completions go
+    /// to one completion queue.
     pub freed: Arc<AtomicU32>,
     /// Slots that this completion frees.
     pub slots: u32,
@@ -143,8 +144,9 @@ impl Cq {
         for (slot, entry) in out.iter_mut().zip(ring.entries.drain(..count)) {
             *slot = entry.wc;
             stamp_ns = entry.stamp_ns;
-            if let Some(reclaim) = entry.reclaim {
-                reclaim.freed.fetch_add(reclaim.slots, Ordering::AcqRel);
+            if let Some(Reclaim { freed, slots }) = entry.reclaim {
+                // No other queue changes it, and this one only under the lock.
+                freed.store(freed.load(Ordering::Relaxed).wrapping_add(slots), Ordering::Release);
             }
         }
         ring.stamp_ns = stamp_ns;
