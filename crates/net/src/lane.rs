@@ -180,6 +180,13 @@ impl ShmLane {
         self.writers.each_ref().map(RingWriter::placed) != self.told
     }
 
+    /// Takes note of what the peer had taken when it wrote what was found last of a flow.
+    fn heed_taken(&mut self, flow: usize) {
+        if let Some(taken) = self.readers[flow].take_taken() {
+            self.writers.iter_mut().zip(taken).for_each(|(writer, taken)| writer.heed_taken(taken));
+        }
+    }
+
     fn refresh(&mut self) {
         for flow in 0..self.writers.len() {
             if self.writers[flow].refresh() == Err(Corrupt) {
@@ -322,18 +329,16 @@ impl SegmentLane for ShmLane {
     }
 
     fn publish(&mut self) {
-        let [requests, responses] = self.writers.each_mut().map(RingWriter::publish);
+        let taken = self.readers.each_ref().map(RingReader::announced);
+        let [requests, responses] = self.writers.each_mut().map(|writer| writer.publish(taken));
         if requests || responses {
             self.wake_peer(sleeps::FOR_SEGMENTS);
         }
     }
 
     fn find(&mut self, flow: LaneFlow) -> bool {
-        let reader = &mut self.readers[flow as usize];
-        if reader.has_arrivals() {
-            self.writers.iter_mut().for_each(RingWriter::heed_announced);
-        }
-        let found = reader.find();
+        let found = self.readers[flow as usize].find();
+        self.heed_taken(flow as usize);
         if found == Err(Corrupt) {
             self.break_off();
         }
@@ -363,20 +368,22 @@ impl SegmentLane for ShmLane {
     }
 
     fn announce(&mut self) {
-        self.readers.iter().for_each(RingReader::announce);
+        self.readers.iter_mut().for_each(RingReader::announce);
     }
 
     fn waits_for_acks(&self) -> bool {
         self.page(self.out).reader_sleeps.0.load(Ordering::Relaxed) == sleeps::FOR_ALL
     }
 
-    fn placed(&mut self, flow: LaneFlow) -> u64 {
-        if self.writers[flow as usize].refresh() == Err(Corrupt) {
-            self.break_off();
+    fn placed(&mut self) -> [u64; 2] {
+        for flow in 0..self.readers.len() {
+            // What is wrong here is found when the segment is.
+            let _ = self.readers[flow].look();
+            self.heed_taken(flow);
         }
-        let placed = self.writers[flow as usize].placed();
-        self.told[flow as usize] = placed;
-        placed
+        self.refresh();
+        self.told = self.writers.each_ref().map(RingWriter::placed);
+        self.told
     }
 
     fn set_not_ready(&mut self, not_ready: Option<NotReady>) {

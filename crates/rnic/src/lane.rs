@@ -153,8 +153,8 @@ pub trait SegmentLane {
     fn announce(&mut self);
     /// Whether the peer sleeps until its segments are acknowledged.
     fn waits_for_acks(&self) -> bool;
-    /// Segments of `flow` that the peer has taken since the lane began.
-    fn placed(&mut self, flow: LaneFlow) -> u64;
+    /// Segments of each flow that the peer has taken since the lane began.
+    fn placed(&mut self) -> [u64; 2];
     /// Tells the peer whether one of its messages waits for a receive.
     fn set_not_ready(&mut self, not_ready: Option<NotReady>);
     /// Whether the peer has a message that waits for a receive there.
@@ -427,7 +427,7 @@ impl LaneTraffic {
         qp: &Qp,
         lane: &mut impl SegmentLane,
     ) -> bool {
-        let placed = [lane.placed(LaneFlow::Requests), lane.placed(LaneFlow::Responses)];
+        let placed = lane.placed();
         let is_new = std::mem::replace(&mut self.taken, placed) != placed;
         let not_ready = lane.not_ready().filter(|_| rdmap.rnr().is_none());
         if rdmap.is_dead() || !is_new && not_ready.is_none() {
@@ -502,11 +502,7 @@ impl LaneTraffic {
         loop {
             let (mut full, mut sent, mut written) = (false, 0, 0);
             for flow in [LaneFlow::Responses, LaneFlow::Requests] {
-                let has_some = match flow {
-                    LaneFlow::Responses => port.has_responses(),
-                    LaneFlow::Requests => port.has_requests(),
-                };
-                if !has_some {
+                if !has_segments(&port, flow) {
                     continue;
                 }
                 let Some(max_bytes) = room(lane, flow, lends) else {
@@ -559,6 +555,15 @@ impl LaneTraffic {
                 lane.publish();
             }
         }
+    }
+}
+
+/// Whether `flow` may have something to send.
+#[inline]
+fn has_segments(port: &TxPort<'_>, flow: LaneFlow) -> bool {
+    match flow {
+        LaneFlow::Responses => port.has_responses(),
+        LaneFlow::Requests => port.has_requests(),
     }
 }
 

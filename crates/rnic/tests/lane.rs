@@ -79,8 +79,8 @@ impl SegmentLane for MemoryLane {
         false
     }
 
-    fn placed(&mut self, flow: LaneFlow) -> u64 {
-        self.out.borrow().taken[flow as usize]
+    fn placed(&mut self) -> [u64; 2] {
+        self.out.borrow().taken
     }
 
     fn set_not_ready(&mut self, not_ready: Option<NotReady>) {

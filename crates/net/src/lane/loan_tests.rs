@@ -122,7 +122,7 @@ fn long_payloads_are_read_from_the_memory_of_their_sender() {
     assert!(target.place(back) && target.memory[..90_001] == sent[60_000..]);
     there.pop(Requests);
     there.release();
-    assert_eq!(here.placed(Requests), 2);
+    assert_eq!(here.placed()[0], 2);
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub fn unpack(word: u64) -> Option<NotReady> {
 
 /// The page of a direction.
 pub fn of(mapping: &Mapping, direction: usize) -> &DirectionPage {
-    // SAFETY: mapped as long as the mapping lives, aligned to a page, and of atomics only.
+    // SAFETY: mapped as long as the mapping lives, aligned to a page, and of atomics and
+    // cells only.
     unsafe { &*mapping.page(direction).cast() }
 }
