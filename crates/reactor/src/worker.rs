@@ -174,18 +174,17 @@ impl Worker {
         sys::block_signals();
         sys::wake_on_time();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
-        let mut due = None;
+        let (mut due, mut look_at) = (None, clock::now());
         while !self.stops.load(Ordering::Acquire) {
             let now = clock::now();
             if due.is_some_and(|due| clock::stopped_since(due, now).is_some()) {
                 self.catch_up(sources, &mut events);
             }
             // Timers last, because the end of a lease may set one.
-            let deadline = [self.check_leases(now), self.run_timers(now)];
-            let timeout = deadline.into_iter().flatten().min();
-            due = timeout.map(|timeout| now + timeout);
+            let deadlines = [self.check_leases(now, &mut look_at), self.run_timers(now)];
+            due = deadlines.into_iter().flatten().min();
             self.gate.enter();
-            let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, timeout);
+            let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, due.map(time_to));
             self.gate.leave();
             for event in &events[..count] {
                 self.dispatch(sources, event);
@@ -214,9 +213,9 @@ impl Worker {
         sources.dispatch(event, |source, readiness| source.ready(readiness));
     }
 
-    /// Calls what is due; gives the time to the next timer. One that is set meanwhile has its turn
+    /// Calls what is due; gives the time of the next timer. One that is set meanwhile has its turn
     /// after the descriptors, which it would keep waiting if it was due at once again and again.
-    fn run_timers(&self, now: Instant) -> Option<Duration> {
+    fn run_timers(&self, now: Instant) -> Option<Instant> {
         let due = {
             let mut timers = self.timers.lock();
             let later = timers.queue.split_off(&(now, u64::MAX));
@@ -226,18 +225,19 @@ impl Worker {
             source.timeout(now);
         }
         let timers = self.timers.lock();
-        let next = timers.queue.first_key_value()?.0.0;
-        // By the clock as it is now: what was set for at once is due. To sleep for a moment takes
-        // some 30 us on a virtual machine.
-        let now = if due.is_empty() { now } else { clock::now() };
-        Some(next.saturating_duration_since(now))
+        Some(timers.queue.first_key_value()?.0.0)
     }
 
-    /// Takes back the leases that nobody renewed; gives the time to look again.
-    fn check_leases(&self, now: Instant) -> Option<Duration> {
+    /// Takes back the leases that nobody renewed, if it is time to look, at `look_at`; gives the
+    /// time to look again.
+    fn check_leases(&self, now: Instant, look_at: &mut Instant) -> Option<Instant> {
         if !self.has_leases.load(Ordering::Acquire) {
             return None;
         }
+        if now < *look_at {
+            return Some(*look_at);
+        }
+        *look_at = now + LEASE_CHECK;
         let mut leases = std::mem::take(&mut *self.leases.lock());
         let before = now.checked_sub(LEASE_CHECK)?;
         leases.retain(|l| l.upgrade().is_some_and(|l| !l.reclaim(before)));
@@ -247,8 +247,14 @@ impl Worker {
             self.has_leases.store(false, Ordering::Release);
             return None;
         }
-        Some(LEASE_CHECK)
+        Some(*look_at)
     }
+}
+
+/// How long it is until `due`, by the clock as it is now: what was set for at once meanwhile is
+/// due. To sleep for a moment takes some 30 us on a virtual machine.
+fn time_to(due: Instant) -> Duration {
+    due.saturating_duration_since(clock::now())
 }
 
 #[cfg(test)]
@@ -283,7 +289,7 @@ mod tests {
         let this: Weak<dyn Pollable> = Arc::downgrade(&busy) as _;
         worker.set_timer(clock::now(), this);
         for _ in 0..1000 {
-            assert_eq!(worker.run_timers(clock::now()), Some(Duration::ZERO));
+            assert_eq!(worker.run_timers(clock::now()).map(time_to), Some(Duration::ZERO));
         }
     }
 
