@@ -26,7 +26,7 @@ pub struct RegionReader<'a> {
 #[derive(Clone, Copy)]
 struct PlainRegion {
     key: u32,
-    /// A domain that has access.
+    /// Its domain.
     pd: u32,
     access: Access,
     iova: u64,
@@ -36,10 +36,12 @@ struct PlainRegion {
 }
 
 impl PlainRegion {
-    /// `region`, which `pd` was just found to have access to.
+    /// `region`, which was just found to be valid, if it is one of `pd`: other domains have access
+    /// to it as long as it admits them.
     fn of(region: &RegionEntry, pd: u32) -> Option<Self> {
         let RegionEntry { key, access, iova, len, addr, .. } = *region;
-        region.is_plain().then_some(Self { key, pd, access, iova, len, addr })
+        let is_own = region.pd.id() == pd;
+        (is_own && region.is_plain()).then_some(Self { key, pd, access, iova, len, addr })
     }
 
     /// The address in this process of the `len` bytes at `to`, if `pd` has `right` to them.
