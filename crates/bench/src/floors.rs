@@ -243,23 +243,34 @@ mod tests {
         }
     }
 
-    /// Both ends in this process, each begun as its process begins it.
-    #[test]
-    fn a_floor_over_unix_sockets_meets_by_tcp() {
+    /// Both ends in this process, each begun as its process begins it; whether the port was still
+    /// free that they were given.
+    fn meets(kind: FloorKind) -> bool {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, crate::ports::free().unwrap()));
-        let end = |listen, connect, kind| {
+        let end = |listen, connect| {
             let congestion = String::from("reno");
             FloorArgs { kind, listen, connect, unix: true, seconds: 0.05, congestion }
         };
+        let server = end(Some(address), None);
+        let server = std::thread::spawn(move || run(&server));
+        while !crate::ports::is_listening(address.port()).unwrap() && !server.is_finished() {}
+        let measured = run(&end(None, Some(address)));
+        match server.join().unwrap() {
+            Err(error) if format!("{error:#}").contains("in use") => false,
+            served => {
+                served.and(measured).unwrap();
+                true
+            }
+        }
+    }
+
+    #[test]
+    fn a_floor_over_unix_sockets_meets_by_tcp() {
         for kind in [
             FloorKind::Pingpong { spin: true, bytes: MESSAGE },
             FloorKind::Stream { call: 1 << 16, bytes: None, both: false },
         ] {
-            let server = end(Some(address), None, kind);
-            let server = std::thread::spawn(move || run(&server).unwrap());
-            while !crate::ports::is_listening(address.port()).unwrap() {}
-            run(&end(None, Some(address), kind)).unwrap();
-            server.join().unwrap();
+            assert!((0..10).any(|_| meets(kind)), "{kind:?}");
         }
     }
 }
