@@ -31,7 +31,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use weft_os::fds::HighFd;
 use weft_rnic::wire::llp::Gather;
-use weft_rnic::{LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady, Pushed, SegmentLane};
+use weft_rnic::{
+    LANE_SEGMENT_MAX_BYTES, LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady, Pushed,
+    SegmentLane,
+};
 use weft_verbs::qp::send_queue::SendQueue;
 
 use crate::tcp::Received;
@@ -185,6 +188,12 @@ impl ShmLane {
         if let Some(taken) = self.readers[flow].take_taken() {
             self.writers.iter_mut().zip(taken).for_each(|(writer, taken)| writer.heed_taken(taken));
         }
+    }
+
+    /// Whether each flow has room for a segment of any length.
+    pub fn has_room(&mut self) -> bool {
+        self.refresh();
+        self.writers.iter().all(|writer| writer.room_bytes() >= LANE_SEGMENT_MAX_BYTES)
     }
 
     fn refresh(&mut self) {

@@ -33,15 +33,17 @@ use crate::conn::Sending;
 
 /// Bytes of a segment at most: several fit into a flow, so that both ends copy at the same time.
 /// Of a Write or a response whole pages, so that all copies of a long one are aligned alike.
-const SEGMENT_MAX_BYTES: usize = (32 << 10) + TAGGED_LEN;
+pub const LANE_SEGMENT_MAX_BYTES: usize = (32 << 10) + TAGGED_LEN;
 /// Bytes of a payload from which on it may be lent: what two copies of as much cost, done by two
 /// processors at the same time, is no more than one copy and a system call.
 pub const LENT_MIN_BYTES: usize = 32 << 10;
 /// Bytes of a segment at most whose payload is lent: from here on a system call for each costs
 /// nothing any more, and one does not keep the connection for long.
 pub const LENT_MAX_BYTES: usize = (256 << 10) + TAGGED_LEN;
-/// With less room than this a flow counts as full: segments are not cut small.
-const ROOM_MIN_BYTES: usize = 2 << 10;
+/// Where there is room for less, a payload is cut at multiples of this, and with no room for that
+/// the flow counts as full: segments are not cut small, and the copies of a long payload stay
+/// aligned alike.
+const CUT_BYTES: usize = 4 << 10;
 /// Bytes after which the peer is shown what it can begin to copy.
 const PUBLISH_AFTER_BYTES: usize = 8 << 10;
 /// Bytes after which their room goes back to the peer: it writes there while the rest is placed.
@@ -319,6 +321,8 @@ impl LaneTraffic {
         if rdmap.is_dead() {
             self.acknowledge_now(lane);
             discard(lane);
+            // What the peer has taken is no news any more.
+            self.taken = lane.placed();
             return Ok(LaneArrivals::default());
         }
         if lane.loan() == Loan::Refused && self.is_lending() {
@@ -531,9 +535,9 @@ impl LaneTraffic {
                         flight.note(id, true);
                         flight.lent = flight.sent;
                     }
-                    // It had said that there is room.
-                    Pushed::Full => return Sending::Failed,
-                    Pushed::Gone => {
+                    // It had said that there is room, unless for what the peer would read.
+                    Pushed::Full if lane.loan() != Loan::Refused => return Sending::Failed,
+                    Pushed::Full | Pushed::Gone => {
                         let fault = port.fault_of_gone();
                         rdmap.set_fault(fault);
                         return Sending::Done;
@@ -592,11 +596,11 @@ fn discard(lane: &mut impl SegmentLane) {
 /// it is full.
 fn room(lane: &mut impl SegmentLane, flow: LaneFlow, lends: bool) -> Option<u32> {
     let room = lane.room_bytes(flow);
-    let lends = lends && flow == LaneFlow::Requests;
-    // What is too short to be lent has room too.
-    let max = match lends && room >= SEGMENT_MAX_BYTES {
-        true => LENT_MAX_BYTES,
-        false => room.min(SEGMENT_MAX_BYTES),
-    };
-    (room >= ROOM_MIN_BYTES).then_some(max as u32)
+    if room >= LANE_SEGMENT_MAX_BYTES {
+        // What is too short to be lent has room too.
+        let is_lent = lends && flow == LaneFlow::Requests;
+        return Some(if is_lent { LENT_MAX_BYTES } else { LANE_SEGMENT_MAX_BYTES } as u32);
+    }
+    let cut = room.saturating_sub(TAGGED_LEN) / CUT_BYTES * CUT_BYTES;
+    (cut > 0).then_some((cut + TAGGED_LEN) as u32)
 }

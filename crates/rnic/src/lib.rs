@@ -41,8 +41,8 @@ pub use conn::{
 };
 pub use device::RdmaDevice;
 pub use lane::{
-    LENT_MAX_BYTES, LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady, Pushed, SegmentLane,
-    lane_capabilities,
+    LANE_SEGMENT_MAX_BYTES, LENT_MAX_BYTES, LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady,
+    Pushed, SegmentLane, lane_capabilities,
 };
 pub use loopback::LoopbackQp;
 pub use mpa_qp::{MpaLink, MpaQp};

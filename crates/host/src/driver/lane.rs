@@ -26,6 +26,10 @@ const BULK_LOOKS: u32 = 2000;
 /// Times in a row that it does so, after which other connections have their turn.
 const BULK_TURNS: u32 = 32;
 
+/// Bytes that are sent at a time to a reader that keeps up, after which other connections have
+/// their turn, and what has arrived.
+const SEND_TURN_BYTES: u64 = 1 << 20;
+
 /// Looks of the reactor for the next Read after it has answered one, some 5 us in all.
 const READ_LOOKS: u32 = 500;
 /// Reads that are answered in a row, after which other connections have their turn.
@@ -139,6 +143,15 @@ impl LaneLink {
         })
     }
 
+    /// The same until there is room for more of it; a peer that sends bulk itself may wait for that
+    /// to be taken.
+    fn await_room(&mut self) -> bool {
+        (0..BULK_LOOKS).any(|_| {
+            std::hint::spin_loop();
+            self.lane.has_room() || self.lane.has_arrivals()
+        })
+    }
+
     /// Takes what has arrived, and what a receive that was posted meanwhile lets in; whether
     /// anything was new.
     pub(super) fn receive_once(&mut self, core: &mut Core, now: Instant) -> bool {
@@ -172,21 +185,25 @@ impl LaneLink {
     /// Sends what there is to send; `false` if the lane is of no use any more.
     pub fn send(&mut self, core: &mut Core, now: Instant) -> bool {
         core.schedule.blocked = false;
-        for _ in 0..BULK_TURNS {
-            let Some(conn) = &mut core.conn else { return true };
+        let Some(conn) = &mut core.conn else { return true };
+        let first = conn.stats().octets_out;
+        loop {
             let before = conn.stats().octets_out;
             let outcome = conn.transmit_to(&mut *self.lane, ns_at(now));
-            let is_bulk = conn.stats().octets_out - before >= BULK_BYTES;
+            let sent = conn.stats().octets_out;
             (self.has_more, self.is_full) = (outcome == Sending::More, outcome == Sending::Blocked);
             if outcome == Sending::Failed {
                 return false;
             }
-            let waits = self.is_full && is_bulk && !core.schedule.leased;
-            if !waits || !self.await_more() {
-                break;
+            let waits = self.is_full && sent - before >= BULK_BYTES && !core.schedule.leased;
+            if !waits || !self.await_room() {
+                return true;
+            }
+            if sent - first >= SEND_TURN_BYTES {
+                self.has_more = true;
+                return true;
             }
         }
-        true
     }
 
     /// Tells the peer whether this side sleeps or polls; whether there is something to do at once,

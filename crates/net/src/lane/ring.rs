@@ -33,8 +33,10 @@ use super::loan::{Lender, LentRecord, LoanLoss};
 use super::memory::{Mapping, RING_BYTES};
 
 const SIZE: u64 = RING_BYTES as u64;
-/// An empty ring goes on at its start from here.
-const JUMP_AT_BYTES: u64 = 4 << 10;
+/// An empty ring goes on at its start from here on, and no sooner than so many records as long as
+/// the next one fit before it: what is skipped is no room until the reader has passed it.
+const JUMP_AT_BYTES: u64 = 32 << 10;
+const JUMP_AT_RECORDS: u64 = 16;
 /// Records begin at multiples of this, the size of a cache line.
 const RECORD_ALIGN: u64 = 64;
 /// The two words before a segment.
@@ -102,8 +104,8 @@ struct LaneRing {
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: the mapping lives as long as this does; the counters are atomics, and the bytes are
-// written by one side and read by the other at disjoint places.
+// SAFETY: the mapping lives as long as this does; the counters are atomics, and the bytes, also
+// those beside the tail, are written by one side and read by the other at disjoint times or places.
 unsafe impl Send for LaneRing {}
 
 impl LaneRing {
@@ -365,7 +367,8 @@ impl RingWriter {
         let end = to_end(self.tail);
         let offset = SIZE - end;
         // What is skipped counts as taken until the reader has passed it.
-        let jumps = self.tail == self.head && offset >= JUMP_AT_BYTES && need <= offset;
+        let is_far = offset >= JUMP_AT_BYTES.max(JUMP_AT_RECORDS * need);
+        let jumps = self.tail == self.head && is_far;
         if need > end || jumps { self.tail + end } else { self.tail }
     }
 
@@ -399,7 +402,8 @@ impl RingWriter {
             line.beside.store(*position << 1 | len as u64, Ordering::Relaxed);
         }
         for (told, taken) in line.taken.iter().zip(taken) {
-            told.store(taken, Ordering::Relaxed);
+            // Its room may be written again by who finds this, whatever tail that has found.
+            told.store(taken, Ordering::Release);
         }
         line.tail.store(self.tail, Ordering::Release);
         true
@@ -578,12 +582,11 @@ impl RingReader {
             return Ok(false);
         }
         if unread > SIZE || !unread.is_multiple_of(RECORD_ALIGN) {
-            self.is_broken = true;
             return Err(Corrupt);
         }
         self.tail = tail;
         self.beside = line.beside.load(Ordering::Relaxed);
-        self.taken = Some(line.taken.each_ref().map(|taken| taken.load(Ordering::Relaxed)));
+        self.taken = Some(line.taken.each_ref().map(|taken| taken.load(Ordering::Acquire)));
         Ok(true)
     }
 

@@ -183,7 +183,23 @@ fn small_messages_one_by_one_stay_within_a_few_pages() {
         assert_eq!(take(&mut there, Requests).as_deref(), Some(&message[..]));
         assert_eq!(here.placed()[0], round + 1);
     }
-    assert!(here.writers[0].offset() < 8 << 10);
+    assert!(here.writers[0].offset() < 33 << 10);
+}
+
+/// What is skipped to begin at the start of the ring is no room. A writer that did so whenever its
+/// reader has caught up would be left with room for a single record, and go on like that for ever.
+#[test]
+fn a_reader_that_keeps_up_leaves_room_for_many_records() {
+    for len in [200, 4000, 30_000] {
+        let (mut here, mut there) = pair();
+        for round in 0..200 {
+            assert_eq!(send(&mut here, Requests, &vec![7; len]), Pushed::Whole);
+            let room = here.room_bytes(Requests);
+            assert!(room >= 8 * len, "{room} bytes in round {round} of {len} bytes");
+            assert!(take(&mut there, Requests).is_some());
+            here.placed();
+        }
+    }
 }
 
 #[test]
@@ -472,6 +488,8 @@ fn nonsense_in_the_counters_closes_the_lane() {
     for tail in [u64::MAX, 1 << 40, 1, size + 64, 64 << 32] {
         let (here, mut there) = pair();
         here.writers[0].corrupt_tail(tail);
+        // Who receives asks what was taken before it looks for segments.
+        assert_eq!(there.placed(), [0, 0]);
         assert!(there.has_news() && there.front(Requests).is_none());
         assert!(there.is_finished(), "tail {tail}");
     }
