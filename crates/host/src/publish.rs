@@ -121,17 +121,30 @@ impl Publisher {
     }
 }
 
+/// A socket that listens, under a name of its own. It has that name only once it listens: a reader
+/// that is refused takes the process for gone, and removes the socket.
 fn bind(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
-    let mut result = Err(io::ErrorKind::AddrInUse.into());
     for number in 0..NAMES_MAX {
         let path = place::socket_path(dir, process::id(), number);
-        result = UnixListener::bind(&path).map(|listener| (listener, path));
-        match &result {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            _ => break,
+        let unseen = path.with_extension("new");
+        let made = UnixListener::bind(&unseen).and_then(|listener| {
+            let named = fs::hard_link(&unseen, &path);
+            // The socket has its name, or none is left.
+            fs::remove_file(&unseen)?;
+            named.map(|()| listener)
+        });
+        match made {
+            Ok(listener) => return Ok((listener, path)),
+            Err(error) if is_taken(&error) => {}
+            Err(error) => return Err(error),
         }
     }
-    result
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// Whether another process, or another host of this one, has the name.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AlreadyExists)
 }
 
 impl Pollable for ReportSource {
@@ -209,5 +222,40 @@ fn look(
         if looks == LOOKS_MAX || local.past_work.all() == past {
             return sums;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use weft_observe::{ReadLimits, read_all};
+
+    use super::*;
+
+    #[test]
+    fn a_reader_never_finds_a_socket_that_does_not_listen() {
+        let dir = std::env::temp_dir().join(format!("weft-publish-{}", process::id()));
+        place::make(&dir).unwrap();
+        let is_over = AtomicBool::new(false);
+        let limits = ReadLimits { each: Duration::ZERO, all: Duration::ZERO };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    read_all(&dir, limits);
+                }
+            });
+            let missing = (0..3000).filter(|_| {
+                let (listener, path) = bind(&dir).unwrap();
+                let is_there = fs::remove_file(&path).is_ok();
+                drop(listener);
+                !is_there
+            });
+            let missing = missing.count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(missing, 0, "a reader has removed it");
+        });
+        fs::remove_dir_all(&dir).unwrap();
     }
 }
