@@ -30,7 +30,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
         "net",
         &["src/tcp.rs", "src/tcp_info.rs", "src/udp.rs", "src/udp/", "src/socket.rs", "src/lane/"],
     ),
-    ("memory", &["src/"]),
+    ("memory", &["src/", "tests/process_end.rs"]),
     ("verbs-abi", &["src/"]),
     ("preload", &["src/", "tests/"]),
     ("sockets", &["src/", "tests/"]),

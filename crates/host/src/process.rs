@@ -42,9 +42,10 @@ fn local<H: HostHome>() -> Option<&'static Local> {
 impl Host {
     /// The process ends at once, without handlers: what was received and has yet to be acknowledged
     /// is acknowledged, as an adapter would have done before the application saw it. Nothing is
-    /// closed, and no lock is waited for that this thread might hold.
+    /// closed, and no lock is waited for that this thread might hold, that of `malloc` included.
     pub fn say_last_words(&self) {
         if let Some(local) = self.running() {
+            weft_memory::leave_c_library();
             let until = clock::now() + LAST_WORDS;
             local.connections.each(until, |connection| connection.flush_now(until));
             local.open_at_exit.tell();

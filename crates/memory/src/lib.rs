@@ -19,6 +19,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{copy_nonoverlapping, write_bytes};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 mod aws_lc;
 mod mapping;
@@ -29,6 +30,20 @@ pub use reserve::is_short;
 
 /// Above this a piece is a mapping of its own, as with the C library's allocator.
 const LARGE: usize = 128 << 10;
+
+/// Whether the C library's allocator is left alone.
+static WITHOUT_C: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the C library's allocator alone from now on, because this process ends at once: it may be
+/// called by a signal handler whose thread was interrupted in `malloc` and holds its lock for ever.
+/// Everything comes from the reserve, and what the C library gave is not freed.
+pub fn leave_c_library() {
+    WITHOUT_C.store(true, Ordering::Relaxed);
+}
+
+fn uses_c_library() -> bool {
+    !WITHOUT_C.load(Ordering::Relaxed)
+}
 
 /// The C library's allocator with a reserve behind it.
 #[derive(Clone, Copy, Debug)]
@@ -45,19 +60,26 @@ unsafe impl GlobalAlloc for ReserveAllocator {
         if is_large(layout) {
             return mapping::map(layout.size());
         }
-        // SAFETY: as this function's contract.
-        let piece = unsafe { System.alloc(layout) };
-        if piece.is_null() { reserve::take(layout) } else { piece }
+        if uses_c_library() {
+            // SAFETY: as this function's contract.
+            let piece = unsafe { System.alloc(layout) };
+            if !piece.is_null() {
+                return piece;
+            }
+        }
+        reserve::take(layout)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             return mapping::map(layout.size());
         }
-        // SAFETY: as this function's contract.
-        let piece = unsafe { System.alloc_zeroed(layout) };
-        if !piece.is_null() {
-            return piece;
+        if uses_c_library() {
+            // SAFETY: as this function's contract.
+            let piece = unsafe { System.alloc_zeroed(layout) };
+            if !piece.is_null() {
+                return piece;
+            }
         }
         let piece = reserve::take(layout);
         if !piece.is_null() {
@@ -71,7 +93,7 @@ unsafe impl GlobalAlloc for ReserveAllocator {
         if is_large(layout) {
             // SAFETY: a large piece is a mapping of this size, and is not used any more.
             unsafe { mapping::unmap(piece, layout.size()) };
-        } else if !reserve::give_back(piece) {
+        } else if !reserve::give_back(piece) && uses_c_library() {
             // SAFETY: what is neither large nor of the reserve is the C library's.
             unsafe { System.dealloc(piece, layout) };
         }
@@ -84,7 +106,8 @@ unsafe impl GlobalAlloc for ReserveAllocator {
             // SAFETY: a large piece is a mapping of this size.
             return unsafe { mapping::resize(piece, layout.size(), size) };
         }
-        if !is_large(layout) && !is_large(wanted) && !reserve::holds(piece) {
+        let is_small = !is_large(layout) && !is_large(wanted);
+        if is_small && !reserve::holds(piece) && uses_c_library() {
             // SAFETY: what is neither large nor of the reserve is the C library's.
             let moved = unsafe { System.realloc(piece, layout, size) };
             if !moved.is_null() {

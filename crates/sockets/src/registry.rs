@@ -113,6 +113,10 @@ impl Registry {
             return;
         };
         let _inside = guard::enter();
+        if output == HeldOutput::Dropped {
+            // A signal handler may be what ends the process so, in the middle of `malloc`.
+            weft_memory::leave_c_library();
+        }
         let (conns, until) = (&registry.conns, clock::now() + LINGER_LIMIT);
         let (Some(sockets), Some(all)) = (conns.app_sockets(until), conns.all(until)) else {
             return;

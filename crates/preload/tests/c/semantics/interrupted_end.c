@@ -2,6 +2,7 @@
  * interrupted was about. */
 #include "pair.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -14,7 +15,15 @@ static void end(int number)
 	_exit(0);
 }
 
-/* Posts and polls until the timer goes off, `after_us` from now. */
+/* Is in the allocator most of the time, which holds its lock for this. */
+static void allocate(void)
+{
+	void *volatile piece = malloc(3000);
+	free(piece);
+	malloc_trim(0);
+}
+
+/* Posts, polls and allocates until the timer goes off, `after_us` from now. */
 static void work(int argc, char **argv, int after_us)
 {
 	struct itimerval timer = { .it_value.tv_usec = after_us };
@@ -32,6 +41,7 @@ static void work(int argc, char **argv, int after_us)
 		CHECK(count >= 0);
 		polled += count;
 		CHECK(ibv_poll_cq(b.cq, 16, wcs) == 0);
+		allocate();
 	}
 }
 

@@ -1,0 +1,49 @@
+//! Once the process ends at once, nothing goes to the C library's allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use weft_memory::{ReserveAllocator, leave_c_library};
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 8).expect("a layout")
+}
+
+/// The piece that the C library gives to the next who asks for a hundred bytes.
+fn next_of_c_library() -> *mut u8 {
+    // SAFETY: the size is not zero.
+    let next = unsafe { System.alloc(layout(100)) };
+    // SAFETY: it has this layout and is not used.
+    unsafe { System.dealloc(next, layout(100)) };
+    next
+}
+
+#[test]
+fn pieces_come_from_the_reserve_and_those_before_keep_their_content() {
+    let allocator = ReserveAllocator;
+    // SAFETY: the size is not zero.
+    let before = unsafe { allocator.alloc(layout(100)) };
+    // SAFETY: it has a hundred bytes.
+    unsafe { before.write_bytes(7, 100) };
+    let next = next_of_c_library();
+    leave_c_library();
+    // SAFETY: `before` has this layout.
+    let grown = unsafe { allocator.realloc(before, layout(100), 101) };
+    // SAFETY: the sizes are not zero.
+    let [fresh, zeroed] =
+        unsafe { [allocator.alloc(layout(100)), allocator.alloc_zeroed(layout(100))] };
+    for piece in [grown, fresh, zeroed] {
+        assert!(!piece.is_null() && piece != next && piece != before);
+    }
+    assert_eq!(next_of_c_library(), next, "nothing was asked of it or given back");
+    // SAFETY: the pieces have a hundred bytes, which were written.
+    unsafe {
+        assert_eq!(grown.cast::<[u8; 100]>().read(), [7; 100]);
+        assert_eq!(zeroed.cast::<[u8; 100]>().read(), [0; 100]);
+    }
+    // SAFETY: the pieces have these layouts and are not used any more.
+    unsafe {
+        allocator.dealloc(grown, layout(101));
+        allocator.dealloc(fresh, layout(100));
+        allocator.dealloc(zeroed, layout(100));
+    }
+}
