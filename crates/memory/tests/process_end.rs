@@ -28,22 +28,20 @@ fn pieces_come_from_the_reserve_and_those_before_keep_their_content() {
     leave_c_library();
     // SAFETY: `before` has this layout.
     let grown = unsafe { allocator.realloc(before, layout(100), 101) };
-    // SAFETY: the sizes are not zero.
-    let [fresh, zeroed] =
-        unsafe { [allocator.alloc(layout(100)), allocator.alloc_zeroed(layout(100))] };
+    // SAFETY: the size is not zero.
+    let fresh = unsafe { allocator.alloc(layout(100)) };
+    // SAFETY: the size is not zero.
+    let zeroed = unsafe { allocator.alloc_zeroed(layout(100)) };
     for piece in [grown, fresh, zeroed] {
         assert!(!piece.is_null() && piece != next && piece != before);
     }
     assert_eq!(next_of_c_library(), next, "nothing was asked of it or given back");
-    // SAFETY: the pieces have a hundred bytes, which were written.
-    unsafe {
-        assert_eq!(grown.cast::<[u8; 100]>().read(), [7; 100]);
-        assert_eq!(zeroed.cast::<[u8; 100]>().read(), [0; 100]);
-    }
-    // SAFETY: the pieces have these layouts and are not used any more.
-    unsafe {
-        allocator.dealloc(grown, layout(101));
-        allocator.dealloc(fresh, layout(100));
-        allocator.dealloc(zeroed, layout(100));
+    // SAFETY: it has a hundred bytes.
+    unsafe { fresh.write_bytes(9, 100) };
+    for (piece, size, content) in [(grown, 101, 7), (zeroed, 100, 0), (fresh, 100, 9)] {
+        // SAFETY: it has a hundred bytes, which were written.
+        assert_eq!(unsafe { piece.cast::<[u8; 100]>().read() }, [content; 100]);
+        // SAFETY: it has this layout and is not used any more.
+        unsafe { allocator.dealloc(piece, layout(size)) };
     }
 }

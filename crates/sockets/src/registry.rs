@@ -21,6 +21,9 @@ use crate::{guard, stdio, sys};
 const LINGER_LIMIT: Duration = Duration::from_secs(5);
 /// The interval at which that is checked.
 const LINGER_INTERVAL: Duration = Duration::from_millis(10);
+/// Looks in a row that find a connection locked: the thread that works on it is this one, which a
+/// signal has interrupted, or it would have been done.
+const HELD_LOOKS_MAX: u32 = 20;
 
 /// The state of a process.
 pub struct Registry {
@@ -130,8 +133,13 @@ impl Registry {
         }
         let fds: Vec<RawFd> = sockets.into_iter().flat_map(sys::find).collect();
         sys::close_sockets(&fds);
+        let mut held = 0;
         while let Some(open) = conns.all(until) {
-            if !open.iter().any(|conn| conn.has_unsent()) || clock::now() >= until {
+            let unsent: Vec<_> = open.iter().map(|conn| conn.has_unsent()).collect();
+            let (waits, is_held) = (unsent.contains(&Some(true)), unsent.contains(&None));
+            held = if waits || !is_held { 0 } else { held + 1 };
+            let is_over = !waits && (held == 0 || held > HELD_LOOKS_MAX);
+            if is_over || clock::now() >= until {
                 return;
             }
             sys::pause(LINGER_INTERVAL);

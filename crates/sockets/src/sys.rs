@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use libc::{c_int, c_long, c_void, socklen_t};
+use rustix::fs::{self, Mode, OFlags, RawDir};
 use weft_os::fds::HighFd;
 
 use crate::address;
@@ -328,11 +329,18 @@ pub fn inode(fd: RawFd) -> Option<Inode> {
     (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(Inode(stat.st_ino))
 }
 
-/// The descriptors of this process for a socket.
+/// The descriptors of this process for a socket. Nothing is allocated by the C library, as
+/// `opendir` does, which a signal handler may have interrupted in that.
 pub fn find(socket: Inode) -> Vec<RawFd> {
-    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter(|fd: &RawFd| inode(*fd) == Some(socket)).collect()
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(dir) = fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return Vec::new() };
+    let mut room = [MaybeUninit::<u8>::uninit(); 4096];
+    let (mut entries, mut found) = (RawDir::new(dir, &mut room), Vec::new());
+    while let Some(Ok(entry)) = entries.next() {
+        let number = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
+        found.extend(number.filter(|fd: &RawFd| inode(*fd) == Some(socket)));
+    }
+    found
 }
 
 /// Closes a descriptor of the application.

@@ -134,3 +134,10 @@ fn threads_of_a_process_that_ends_do_not_see_its_sockets_end() {
     let (_, said) = exit("idle");
     assert!(count(&said, SDP) == 4 && count(&said, "the end") == 0, "{said}");
 }
+
+#[test]
+fn a_signal_handler_may_end_the_process() {
+    let dir = common::dir("interrupted");
+    let said = common::run(&program(&common::build(&dir, "interrupted.c"), true));
+    assert!(count(&said, SDP) > 0, "{said}");
+}

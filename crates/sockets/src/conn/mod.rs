@@ -263,17 +263,17 @@ impl SdpConn {
         self.set_timer(until);
     }
 
-    /// Whether bytes of the application have not arrived at the peer, as far as this thread can
-    /// tell: it may be the one that works on the connection, in a signal handler.
-    pub fn has_unsent(&self) -> bool {
-        let Some(mut inner) = self.inner.try_lock() else { return true };
+    /// Whether bytes of the application have not arrived at the peer; none if a thread works on the
+    /// connection, which may be this one, in a signal handler.
+    pub fn has_unsent(&self) -> Option<bool> {
+        let mut inner = self.inner.try_lock()?;
         if inner.is_over() || inner.phase().is_unclaimed() {
-            return false;
+            return Some(false);
         }
-        match inner.stream.as_mut().and_then(SdpStream::parts) {
+        Some(match inner.stream.as_mut().and_then(SdpStream::parts) {
             Some((connection, _)) => !connection.is_flushed() && connection.fault().is_none(),
             None => !inner.is_relay_done(),
-        }
+        })
     }
 
     /// Whether the connection is still being made.
