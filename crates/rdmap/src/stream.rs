@@ -73,6 +73,8 @@ pub struct StreamStats {
     pub segments_out: u64,
     /// Payload bytes handed to the lower layer.
     pub octets_out: u64,
+    /// Segments of responses to Reads and Atomics among them.
+    pub responses_out: u64,
     /// Segments taken from the lower layer.
     pub segments_in: u64,
     /// Payload bytes placed.

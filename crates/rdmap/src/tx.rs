@@ -341,6 +341,7 @@ impl<'a> TxPort<'a> {
 
     fn response_segment(&mut self, id: u32, offset: u32, mulpdu: u32) -> Option<SegmentId> {
         let Some(Inbound::Read(request)) = self.stream.inbound.get(id).copied() else {
+            self.stream.stats.responses_out += 1;
             self.stream.inbound.segment_out(id, true);
             self.stream.current = Current::Nothing;
             return Some(SegmentId { wqe: name(RESPONSE, id), offset: 0, len: 0 });
@@ -352,6 +353,7 @@ impl<'a> TxPort<'a> {
             return None;
         }
         let last = offset + len == request.size;
+        self.stream.stats.responses_out += 1;
         self.stream.inbound.segment_out(id, last);
         self.stream.current =
             if last { Current::Nothing } else { Current::Response { id, offset: offset + len } };

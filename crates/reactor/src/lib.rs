@@ -46,6 +46,7 @@ pub use self::poll_set::PollSet;
 pub use self::source::{Interest, Leased, Pollable, Readiness, Token};
 use self::source::{Place, RegisteredSource, Sources};
 use self::worker::{EpollOperation, WAKE_TOKEN, Worker};
+pub use self::worker::{look_until, runs_here};
 
 /// Threads that a reactor can have.
 pub const THREADS_MAX: usize = 16;

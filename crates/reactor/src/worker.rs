@@ -54,6 +54,20 @@ impl Timers {
 thread_local! {
     /// Which of the reactor's threads this is.
     static SELF: Cell<*const Worker> = const { Cell::new(ptr::null()) };
+    /// Until when this thread looks for events instead of sleeping.
+    static LOOKS_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Whether this is a thread of a reactor.
+pub fn runs_here() -> bool {
+    !SELF.get().is_null()
+}
+
+/// Has this thread, which is a reactor's, look for events until then at least before it sleeps:
+/// something is likely to happen sooner than it would have slept and woken. On another thread it
+/// does nothing.
+pub fn look_until(until: Instant) {
+    LOOKS_UNTIL.set(LOOKS_UNTIL.get().max(Some(until)));
 }
 
 /// What is done to the list of watched descriptors.
@@ -183,8 +197,9 @@ impl Worker {
             // Timers last, because the end of a lease may set one.
             let deadlines = [self.check_leases(now, &mut look_at), self.run_timers(now)];
             due = deadlines.into_iter().flatten().min();
+            let limit = if still_looks() { Some(Duration::ZERO) } else { due.map(time_to) };
             self.gate.enter();
-            let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, due.map(time_to));
+            let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, limit);
             self.gate.leave();
             for event in &events[..count] {
                 self.dispatch(sources, event);
@@ -249,6 +264,15 @@ impl Worker {
         }
         Some(*look_at)
     }
+}
+
+/// Whether it is yet to look for events rather than to sleep.
+fn still_looks() -> bool {
+    let looks = LOOKS_UNTIL.get().is_some_and(|until| clock::now() < until);
+    if !looks {
+        LOOKS_UNTIL.set(None);
+    }
+    looks
 }
 
 /// How long it is until `due`, by the clock as it is now: what was set for at once meanwhile is

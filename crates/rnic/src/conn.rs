@@ -223,15 +223,6 @@ impl Conn {
         }
     }
 
-    /// Segments of responses to Reads and Atomics that were written to a lane.
-    pub fn responses_to_lane(&self) -> u64 {
-        match self {
-            Self::Mpa(mpa) => mpa.responses_to_lane(),
-            Self::Shuttle(shuttle) => shuttle.responses_to_lane(),
-            Self::Datagram(_) | Self::Loopback(_) => 0,
-        }
-    }
-
     /// Acknowledges what was placed of `lane`, which is about to end.
     pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
         match self {

@@ -287,11 +287,6 @@ impl LaneTraffic {
         self.flights.iter().map(|flight| flight.sent).sum()
     }
 
-    /// Segments of responses written since the lane began.
-    pub fn responses(&self) -> u64 {
-        self.flights[LaneFlow::Responses as usize].sent
-    }
-
     /// When [`LaneTraffic::receive`] is due, to acknowledge what no answer has acknowledged.
     pub fn ack_due_ns(&self) -> Option<u64> {
         self.ack_due_ns

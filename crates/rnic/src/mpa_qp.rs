@@ -187,11 +187,6 @@ impl MpaQp {
         Sending::More
     }
 
-    /// Segments of responses written to a lane.
-    pub fn responses_to_lane(&self) -> u64 {
-        self.lane.as_ref().map_or(0, LaneTraffic::responses)
-    }
-
     /// Acknowledges what was placed of `lane`, which is about to end.
     pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
         if let Some(traffic) = &mut self.lane {

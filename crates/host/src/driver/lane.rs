@@ -35,57 +35,9 @@ const READ_LOOKS: u32 = 500;
 /// Reads that are answered in a row, after which other connections have their turn.
 const READ_TURNS: u32 = 16;
 
-/// Whether a peer's Reads follow each other so closely that it pays to look for the next one before
-/// sleeping. Each wrong guess costs the looks, so it takes several right ones.
-#[derive(Debug)]
-struct ReadHabit {
-    /// Answers that were seen.
-    responses: u64,
-    /// Right guesses against wrong ones.
-    credit: u16,
-    /// Answers without a guess.
-    unguessed: u16,
-}
-
-impl ReadHabit {
-    /// The most credit: eight wrong guesses in a row use it up.
-    const CREDIT_MAX: u16 = 64;
-    /// What a right guess gains, and what a wrong one costs.
-    const RIGHT: u16 = 4;
-    const WRONG: u16 = 8;
-    /// Without credit one in so many answers is followed by a guess.
-    const TRY_AFTER: u16 = 64;
-
-    fn new() -> Self {
-        Self { responses: 0, credit: Self::WRONG, unguessed: 0 }
-    }
-
-    /// Whether to look for the next Read, now that there were so many `responses`.
-    fn guesses(&mut self, responses: u64) -> bool {
-        if std::mem::replace(&mut self.responses, responses) == responses {
-            return false;
-        }
-        self.unguessed += 1;
-        let guesses = self.credit >= Self::WRONG || self.unguessed >= Self::TRY_AFTER;
-        if guesses {
-            self.unguessed = 0;
-        }
-        guesses
-    }
-
-    /// A guess was right or wrong.
-    fn note(&mut self, is_right: bool) {
-        self.credit = match is_right {
-            true => (self.credit + Self::RIGHT).min(Self::CREDIT_MAX),
-            false => self.credit.saturating_sub(Self::WRONG),
-        };
-    }
-}
-
 /// What a connection does with its lane, whatever else it has.
 pub(super) struct LaneLink {
     pub(super) lane: Box<ShmLane>,
-    reads: ReadHabit,
     /// More could be sent at once, after others had their turn.
     has_more: bool,
     /// There was no room for something.
@@ -97,7 +49,7 @@ impl LaneLink {
         if !host.permits_loans() {
             lane.forbid_loans();
         }
-        Self { lane, reads: ReadHabit::new(), has_more: false, is_full: false }
+        Self { lane, has_more: false, is_full: false }
     }
 
     /// What becomes readable for a side that sleeps.
@@ -248,9 +200,9 @@ impl LaneLink {
 
     /// Looks for the next Read of a peer whose last one was just answered, if that is likely to
     /// come: to sleep and to be woken takes longer. Whether something is there.
-    fn await_read(&mut self, core: &Core) -> bool {
-        let responses = core.conn.as_ref().map_or(0, Conn::responses_to_lane);
-        if !self.reads.guesses(responses) {
+    fn await_read(&mut self, core: &mut Core) -> bool {
+        let responses = core.stats().responses_out;
+        if !core.read_habit.guesses(responses) {
             return false;
         }
         // The acknowledgement of the last answer, which comes first, is no Read.
@@ -258,7 +210,7 @@ impl LaneLink {
             std::hint::spin_loop();
             self.lane.has_arrivals()
         });
-        self.reads.note(is_right);
+        core.read_habit.note(is_right);
         is_right
     }
 
@@ -468,29 +420,5 @@ impl Transport for LaneSocket {
             }
             self.link.wait();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_reads_that_follow_each_other_closely_are_looked_for() {
-        let (mut habit, mut guesses) = (ReadHabit::new(), 0);
-        assert!(!habit.guesses(0), "nothing was answered");
-        for response in 1..=6400 {
-            if habit.guesses(response) {
-                habit.note(false);
-                guesses += 1;
-            }
-        }
-        assert!(guesses <= 101, "{guesses}");
-        for response in 6401..=7200 {
-            if habit.guesses(response) {
-                habit.note(true);
-            }
-        }
-        assert!(habit.guesses(7201) && !habit.guesses(7201), "one guess for each answer");
     }
 }

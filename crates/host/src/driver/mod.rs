@@ -20,6 +20,7 @@ mod brief;
 pub(crate) mod cm_hook;
 mod lane;
 mod phase;
+mod read_habit;
 mod report;
 mod schedule;
 pub(crate) mod shuttle;
@@ -416,6 +417,7 @@ impl Driver {
             return notices;
         };
         let watch = socket.finish_step(core, now, &mut notices);
+        core.look_for_next_read(now);
         self.watch_bell(this);
         let core = &mut self.core;
         if core.phase.has_socket() {

@@ -16,6 +16,7 @@ use weft_rnic::{Conn, ConnEvent, Input, RetryLimits, StreamStats};
 use weft_verbs::{Qp, Wake};
 
 use super::phase::Phase;
+use super::read_habit::ReadHabit;
 use super::schedule::Schedule;
 use super::watcher::Notices;
 use crate::device_kind::DeviceId;
@@ -152,6 +153,7 @@ pub(super) struct Core {
     pub bell: Option<Token>,
     pub bell_watched: Interest,
     pub reply: AckDue,
+    pub read_habit: ReadHabit,
     /// When something is to be done although nothing arrives.
     pub due: Option<Instant>,
     /// Reads and Atomics that the application wants outstanding, and how long its requests wait
@@ -198,6 +200,7 @@ impl Core {
             bell: None,
             bell_watched: Interest::NONE,
             reply: AckDue::None,
+            read_habit: ReadHabit::new(),
             due: None,
             requester: None,
             connections: 0,
@@ -406,6 +409,19 @@ impl Core {
         }
         if let Some(due) = watch.timer {
             self.schedule.set_timer(due, self.host.reactor(), this);
+        }
+    }
+
+    /// Has the reactor's thread, if this is it, look for the next Read before it sleeps, if that is
+    /// likely to come soon, at the end of a step that began at `began`. A lane is looked at by
+    /// itself.
+    pub fn look_for_next_read(&mut self, began: Instant) {
+        if self.schedule.leased || self.lanes > 0 || !weft_reactor::runs_here() {
+            return;
+        }
+        let responses = self.stats().responses_out;
+        if let Some(until) = self.read_habit.look_until(responses, began) {
+            weft_reactor::look_until(until);
         }
     }
 
