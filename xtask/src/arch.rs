@@ -41,7 +41,7 @@ pub const HOUSE: [Room; 39] = [
     room("wire", 0, &[], "forbid").sans_io(),
     room("memory", 0, &[], ""),
     room("os", 0, &[], "deny"),
-    room("reactor", 1, &["os", "sync"], "forbid"),
+    room("reactor", 1, &["os", "sync", "memory"], "forbid"),
     room("fault", 1, &["units"], "forbid").sans_io(),
     room("observe", 1, &["os"], "forbid"),
     room("capture", 1, &["os", "sync", "units", "wire"], "forbid"),

@@ -17,8 +17,8 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::ptr::{copy_nonoverlapping, write_bytes};
+use std::alloc::{GlobalAlloc, Layout, System, alloc_zeroed};
+use std::ptr::{copy_nonoverlapping, slice_from_raw_parts_mut, write_bytes};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod aws_lc;
@@ -43,6 +43,22 @@ pub fn leave_c_library() {
 
 fn uses_c_library() -> bool {
     !WITHOUT_C.load(Ordering::Relaxed)
+}
+
+/// So many zero bytes, pages of which are first touched by who uses them; none if there is no
+/// memory for them.
+pub fn zeroed(bytes: usize) -> Option<Box<[u8]>> {
+    let layout = Layout::array::<u8>(bytes).ok()?;
+    if bytes == 0 {
+        return Some(Box::default());
+    }
+    // SAFETY: the size is not zero.
+    let piece = unsafe { alloc_zeroed(layout) };
+    if piece.is_null() {
+        return None;
+    }
+    // SAFETY: the piece has the layout of a slice of so many bytes, which are zero, and is owned.
+    Some(unsafe { Box::from_raw(slice_from_raw_parts_mut(piece, bytes)) })
 }
 
 /// The C library's allocator with a reserve behind it.
@@ -179,6 +195,15 @@ mod tests {
         assert_eq!(unsafe { moved.read() }, 5);
         // SAFETY: it has this layout and is not used any more.
         unsafe { ReserveAllocator.dealloc(moved, layout(100)) };
+    }
+
+    #[test]
+    fn zeroed_pieces_are_zero_and_as_large_as_asked_or_none() {
+        for bytes in [0, 1, LARGE, LARGE + 1] {
+            let piece = zeroed(bytes).expect("there is memory");
+            assert!(piece.len() == bytes && piece.iter().all(|byte| *byte == 0));
+        }
+        assert!(zeroed(1 << 47).is_none() && zeroed(usize::MAX).is_none());
     }
 
     #[test]

@@ -5,37 +5,42 @@
 
 use weft_sync::Mutex;
 
+/// The most pieces that can be kept.
+const MOST: usize = 8;
+
 /// Pieces of memory of one size that nobody uses now.
 pub struct Warm {
     bytes: usize,
     most: usize,
-    kept: Mutex<Vec<Box<[u8]>>>,
+    /// Each with a lock of its own: who finds one held takes the next.
+    kept: [Mutex<Option<Box<[u8]>>>; MOST],
 }
 
 impl Warm {
-    /// For pieces of so many bytes, `most` of which are kept.
+    /// For pieces of so many bytes, `most` of which are kept, eight at most.
     pub const fn new(octets: usize, most: usize) -> Self {
-        Self { bytes: octets, most, kept: Mutex::new(Vec::new()) }
+        Self { bytes: octets, most, kept: [const { Mutex::new(None) }; MOST] }
+    }
+
+    fn kept(&self) -> impl Iterator<Item = &Mutex<Option<Box<[u8]>>>> {
+        self.kept.iter().take(self.most)
     }
 
     /// A piece with anything in it; one of at least `least` bytes where memory is short.
     pub fn take(&self, least: usize) -> Box<[u8]> {
-        let kept = self.kept.try_lock().and_then(|mut kept| kept.pop());
-        kept.unwrap_or_else(|| {
-            let mut piece = Vec::new();
-            let octets = piece.try_reserve_exact(self.bytes).map_or(least, |()| self.bytes);
-            piece.resize(octets, 0);
-            piece.into()
-        })
+        let kept = self.kept().find_map(|place| place.try_lock()?.take());
+        let new = || weft_memory::zeroed(self.bytes);
+        kept.or_else(new).unwrap_or_else(|| vec![0; least].into())
     }
 
     /// Gives one back.
     pub fn put(&self, piece: Box<[u8]>) {
-        if piece.len() == self.bytes
-            && let Some(mut kept) = self.kept.try_lock()
-            && kept.len() < self.most
-        {
-            kept.push(piece);
+        if piece.len() != self.bytes {
+            return;
+        }
+        let mut places = self.kept().filter_map(Mutex::try_lock);
+        if let Some(mut place) = places.find(|place| place.is_none()) {
+            *place = Some(piece);
         }
     }
 }
@@ -53,7 +58,7 @@ mod tests {
         warm.put(other);
         let again = warm.take(8);
         assert_eq!(again.as_ptr().addr(), place);
-        assert!(warm.kept.lock().is_empty());
+        assert!(warm.kept[0].lock().is_none());
     }
 
     #[test]
@@ -62,15 +67,17 @@ mod tests {
         let piece = warm.take(16);
         assert_eq!(piece.len(), 16);
         warm.put(piece);
-        assert!(warm.kept.lock().is_empty());
+        assert!(warm.kept[0].lock().is_none());
     }
 
     #[test]
     fn nobody_waits_for_a_lock_that_is_held_for_ever() {
-        let warm = Warm::new(8, 1);
-        let _held = warm.kept.lock();
+        let warm = Warm::new(8, 2);
+        let _held = warm.kept[0].lock();
         let piece = warm.take(8);
-        assert_eq!(piece.len(), 8);
+        let place = piece.as_ptr().addr();
         warm.put(piece);
+        let again = warm.take(8);
+        assert_eq!(again.as_ptr().addr(), place, "the next place has it");
     }
 }

@@ -31,6 +31,9 @@ const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
 const OUTAGE_PART: u64 = 32;
 /// Least allowance for jitter in the probe timeout, 1 ms (kGranularity of RFC 9002).
 const JITTER_NS: u64 = 1_000_000;
+/// Most that late acknowledgements add to the probe timeout, 25 ms (the default of max_ack_delay in
+/// RFC 9000): what is lost at the end of a message waits for it.
+const HOST_NS_MAX: u64 = 25_000_000;
 
 /// Result of an acknowledgement or timer, for the streams and the path.
 #[derive(Debug, Default)]
@@ -379,10 +382,12 @@ impl Recovery {
     }
 
     /// Probe timeout without back-off: a round trip, its variation and the interval of
-    /// acknowledgements.
+    /// acknowledgements, or what acknowledgements have taken lately: a peer that serves many
+    /// connections, or waits for a processor, acknowledges later than its path would have it.
     pub(crate) fn probe_timeout_ns(&self) -> u64 {
         let Rtt { smoothed_ns, var_ns, .. } = self.rtt.get();
-        smoothed_ns + (4 * var_ns).max(JITTER_NS) + self.ack_interval_ns()
+        let path_ns = smoothed_ns + (4 * var_ns).max(JITTER_NS) + self.ack_interval_ns();
+        self.rtt.answer_ns(JITTER_NS).clamp(path_ns, path_ns + HOST_NS_MAX)
     }
 
     /// Interval of the peer's acknowledgements.

@@ -10,10 +10,30 @@ const ACK_INTERVAL_NS_MIN: u64 = 20_000;
 /// Acknowledgements per round trip on paths above 64 ms.
 const ACK_RTT_DIVISOR: u64 = 64;
 
+/// Mean and mean deviation of a time, as TCP smooths its round trips.
+#[derive(Clone, Copy, Debug, Default)]
+struct Smoothed {
+    mean_ns: u64,
+    var_ns: u64,
+}
+
+impl Smoothed {
+    fn first(ns: u64) -> Self {
+        Self { mean_ns: ns, var_ns: ns / 2 }
+    }
+
+    fn sample(&mut self, ns: u64) {
+        self.var_ns = (3 * self.var_ns + self.mean_ns.abs_diff(ns)) / 4;
+        self.mean_ns = (7 * self.mean_ns + ns) / 8;
+    }
+}
+
 /// Round trip estimate of a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimate {
     now: Rtt,
+    /// From sending to acknowledgement, the peer's own delay included.
+    answer: Smoothed,
     sampled: bool,
 }
 
@@ -26,28 +46,38 @@ impl RttEstimate {
             var_ns: initial_ns / 2,
             min_ns: initial_ns,
         };
-        Self { now, sampled: false }
+        Self { now, answer: Smoothed::first(initial_ns), sampled: false }
     }
 
     /// Takes a sample: `elapsed_ns` from sending to acknowledgement, of which the peer claims
     /// `delay_ns` as its own delay.
     pub(crate) fn sample(&mut self, elapsed_ns: u64, delay_ns: u64) {
-        let Self { now, sampled } = self;
+        let Self { now, answer, sampled } = self;
         let elapsed_ns = elapsed_ns.max(1);
         if !std::mem::replace(sampled, true) {
+            let first = Smoothed::first(elapsed_ns);
             *now = Rtt {
                 latest_ns: elapsed_ns,
-                smoothed_ns: elapsed_ns,
-                var_ns: elapsed_ns / 2,
+                smoothed_ns: first.mean_ns,
+                var_ns: first.var_ns,
                 min_ns: elapsed_ns,
             };
+            *answer = first;
         }
         // The claimed delay is limited so that the sample is not below the smallest round trip.
         let latest = elapsed_ns.saturating_sub(delay_ns).max(now.min_ns.min(elapsed_ns));
         now.min_ns = now.min_ns.min(latest);
-        now.var_ns = (3 * now.var_ns + now.smoothed_ns.abs_diff(latest)) / 4;
-        now.smoothed_ns = (7 * now.smoothed_ns + latest) / 8;
+        let mut smoothed = Smoothed { mean_ns: now.smoothed_ns, var_ns: now.var_ns };
+        smoothed.sample(latest);
+        (now.smoothed_ns, now.var_ns) = (smoothed.mean_ns, smoothed.var_ns);
         now.latest_ns = latest;
+        answer.sample(elapsed_ns);
+    }
+
+    /// Time in which nearly every acknowledgement comes, with an allowance of at least `jitter_ns`
+    /// for its variation.
+    pub(crate) fn answer_ns(&self, jitter_ns: u64) -> u64 {
+        self.answer.mean_ns + (4 * self.answer.var_ns).max(jitter_ns)
     }
 
     pub(crate) fn is_sampled(&self) -> bool {

@@ -310,3 +310,26 @@ fn the_probe_timeout_is_a_round_trip_four_deviations_and_an_interval() {
     recovery.asked_interval_ns = 3 * MS;
     assert_eq!(recovery.probe_timeout_ns(), 10 * MS + MS + 3 * MS, "as the peer was asked");
 }
+
+/// S-54: a peer that serves many acknowledges late, and says so.
+#[test]
+fn the_probe_timeout_waits_for_a_busy_peer_up_to_25_ms_longer() {
+    for (late_us, least_ns, most_ns) in
+        [(3000, 4 * MS, 6 * MS), (1_000_000, 26 * MS, 28 * MS), (0, MS, 3 * MS)]
+    {
+        let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
+        let mut now_ns = MS;
+        for packet in 0..50 {
+            send(&mut recovery, &mut budgets[0], now_ns, 1);
+            // The first shows how long the path is.
+            let delay_us = if packet == 0 { 0 } else { late_us };
+            now_ns += 20_000 + 1000 * delay_us;
+            let mut room = Vec::new();
+            let ack = Ack { delay_us, ..ack(packet, &mut room) };
+            recovery.handle_ack(now_ns, &ack, 0, &mut budgets, &mut outcome);
+        }
+        let timeout_ns = recovery.probe_timeout_ns();
+        assert!((least_ns..=most_ns).contains(&timeout_ns), "{late_us} us late: {timeout_ns}");
+        assert!(recovery.rtt().smoothed_ns < 1_100_000, "the path is as short as before");
+    }
+}
