@@ -10,6 +10,7 @@ use weft_net::lane::ShmLane;
 use weft_net::tcp::Ready;
 use weft_os::clock::{self, instant_at, ns_at};
 use weft_rnic::{Conn, ConnEvent, Input, Sending};
+use weft_verbs::QpState;
 
 use super::phase::{Phase, PhaseChange};
 use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
@@ -169,8 +170,10 @@ impl LaneLink {
             return true;
         }
         // Who polls only a few connections finds the acknowledgements itself. The peer rings for
-        // who may sleep, and for one of many connections: a poll looks at those that have news.
-        let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group();
+        // who may sleep, for who waits until the send queue is drained, and for one of many
+        // connections: a poll looks at those that have news.
+        let drains = core.qp.state() == QpState::Sqd;
+        let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group() || drains;
         let in_flight = needs_bell && core.conn.as_ref().is_some_and(Conn::is_in_flight);
         self.lane.sleep(in_flight || self.is_full) || self.has_more
     }

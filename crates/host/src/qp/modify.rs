@@ -183,7 +183,11 @@ impl HostQp {
                 self.speak(requester(self.kind(), attr))?;
                 self.inner.proceed(Rtr, Rts);
             }
-            (Rts, Sqd) => self.inner.drain(attr.sqd_notify),
+            (Rts, Sqd) => {
+                self.inner.drain(attr.sqd_notify);
+                // What drives its connection is to hear when the last request is acknowledged.
+                self.ring();
+            }
             (Sqd, Rts) => {
                 self.inner.proceed(Sqd, Rts);
                 self.ring();
