@@ -3,7 +3,7 @@
 mod polling;
 mod roles;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -71,6 +71,12 @@ pub(crate) struct ConnSlot {
     group: OnceLock<Arc<PollGroup>>,
     /// It is among the active ones of the group.
     active: AtomicBool,
+    /// It is among those of the group whose doorbells rang.
+    is_rung: AtomicBool,
+    /// When something of it is due, in nanoseconds, and whether it is polled by reading a lane, as
+    /// of the last step, for who polls the group.
+    due_ns: AtomicU64,
+    polls_lane: AtomicBool,
     /// An acknowledgement waits for the application's next call, as far as others can tell.
     owes_reply: AtomicBool,
     /// The device of its queue pair.
@@ -124,6 +130,9 @@ impl ConnSlot {
             leased: AtomicBool::new(false),
             group: OnceLock::new(),
             active: AtomicBool::new(false),
+            is_rung: AtomicBool::new(false),
+            due_ns: AtomicU64::new(u64::MAX),
+            polls_lane: AtomicBool::new(false),
             owes_reply: AtomicBool::new(false),
             device,
             qp: Arc::downgrade(qp),
@@ -323,6 +332,7 @@ impl ConnSlot {
         let this: Weak<dyn Pollable> = self.this.clone();
         let notices = driver.finish_step(now, &this);
         driver.note_metrics(now);
+        self.note_due(driver, now);
         if self.owes_reply.load(Ordering::Relaxed) != driver.has_deferred_reply() {
             self.owes_reply.store(driver.has_deferred_reply(), Ordering::Release);
         }

@@ -7,16 +7,17 @@
 //! that sleeps for an event again and again ([`crate::event_wait`]); arming a queue ends the lease
 //! of the first, not that of the second.
 //!
-//! What an application thread has touched, and the next poll or arming is to see, is in the list
-//! of active connections: those with a lease of their own, those whose doorbell rang since the last
-//! poll, and those whose acknowledgement waits. No call walks all connections.
+//! What an application thread has touched, and the next poll or arming is to see, is in two lists:
+//! active connections, which have a lease or an acknowledgement that waits, and those whose
+//! doorbell rang since the last poll. No call walks all connections, and no poll all active ones. The lease
+//! of a connection lasts as long as that of the set, unless it has to make room for another: then
+//! the reactor has its timers.
 //!
-//! Invariant: a connection with a lease of its own, with doorbells since the last poll or with an
-//! acknowledgement that waits is active or about to be; the set is watched by the reactor or by a
-//! thread of the application.
+//! Invariant: a connection with a lease or with an acknowledgement that waits is active or about to
+//! be, one with doorbells since the last poll is in the list of those; the set is watched by the
+//! reactor or by a thread of the application.
 //!
-//! Lock order: the state of a group, then the reactor's tables; the list of active connections is
-//! locked alone.
+//! Lock order: the state of a group, then the reactor's tables; each list is locked alone.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -31,19 +32,27 @@ use weft_verbs::{CompChannel, Cq};
 use crate::ProgressMode;
 use crate::backoff::Backoff;
 use crate::conn_slot::ConnSlot;
+use crate::driver::todo::TIME;
 use crate::host::Host;
 use crate::lease::POLL_LOOP_NS;
 
-/// Active connections. What a poll takes from the set is no more, so that all that it leads to is
-/// polled before any of them is put off the list.
-const ACTIVE_MAX: usize = 16;
+/// Connections that a poll takes from the set. No fewer can be active, so that all that this leads
+/// to is polled before any of them is put off the list.
+const READY_MAX: usize = 16;
+/// Active connections: those by shared memory are looked at in turn, one in a poll, for arrivals;
+/// the set says of the others that something has come.
+const ACTIVE_LANES_MAX: usize = READY_MAX;
+const ACTIVE_MAX: usize = 1024;
+/// Active connections that an empty poll looks at for something that is due.
+const DUE_LOOKS: usize = 16;
 
 /// One of so many polls asks the set although something has come already.
 const SKIPS_MAX: usize = 8;
 
 /// Empty polls closer together than this, in nanoseconds, are a loop: between two of them the
-/// application may have to answer what the first has brought, on each connection.
-const LOOP_NS: u64 = ACTIVE_MAX as u64 * POLL_LOOP_NS;
+/// application may have to answer what the first has brought, on each connection. Each poll between
+/// them that found something adds its own time.
+const LOOP_NS: u64 = READY_MAX as u64 * POLL_LOOP_NS;
 /// One arrival in this time may be late by as long as a lease.
 const UNSEEN_BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
 
@@ -65,6 +74,8 @@ struct SetLease {
     attended: bool,
     /// It did, and no poll had come since the look before.
     quiet: bool,
+    /// Polls that had come by then.
+    polls: u64,
     backoff: Backoff,
 }
 
@@ -79,10 +90,18 @@ pub(crate) struct PollGroup {
     lease: Mutex<SetLease>,
     /// Whether the lease is that of a thread that sleeps, for who does not hold the lock.
     slept_for: AtomicBool,
+    /// Whether a thread of the application has it.
+    is_leased: AtomicBool,
     /// The last empty poll, and the last of a loop of them, in nanoseconds.
     polled_ns: AtomicU64,
     looped_ns: AtomicU64,
+    /// Polls, those that found something included; some may be missing.
+    polls: AtomicU64,
+    /// Those before the last empty one.
+    polls_before: AtomicU64,
     active: Mutex<VecDeque<Arc<ConnSlot>>>,
+    /// Those whose doorbells rang since the last poll.
+    rung: Mutex<Vec<Arc<ConnSlot>>>,
     turn: AtomicUsize,
     this: Weak<Self>,
 }
@@ -103,12 +122,17 @@ impl PollGroup {
                 holder: Leaseholder::None,
                 attended: false,
                 quiet: false,
+                polls: 0,
                 backoff,
             }),
             slept_for: AtomicBool::new(false),
+            is_leased: AtomicBool::new(false),
             polled_ns: AtomicU64::new(0),
             looped_ns: AtomicU64::new(0),
+            polls: AtomicU64::new(0),
+            polls_before: AtomicU64::new(0),
             active: Mutex::default(),
+            rung: Mutex::default(),
             turn: AtomicUsize::new(0),
             this: this.clone(),
         }))
@@ -139,11 +163,16 @@ impl PollGroup {
 
     /// Whether one of its completion queues is polled in a loop.
     pub fn is_polled(&self, now_ns: u64) -> bool {
-        self.looped_ns.load(Ordering::Relaxed) + LOOP_NS >= now_ns
+        self.is_leased() || self.looped_ns.load(Ordering::Relaxed) + LOOP_NS >= now_ns
     }
 
-    /// Adds a connection that an application thread has touched; the one that was added first makes
-    /// room, and is handed back to the reactor.
+    /// Whether a thread of the application has the lease, as far as this thread can tell.
+    pub fn is_leased(&self) -> bool {
+        self.is_leased.load(Ordering::Acquire)
+    }
+
+    /// Adds a connection that has a lease or an acknowledgement that waits; the one that was added
+    /// first makes room, and is handed back to the reactor.
     pub fn activate(&self, slot: &Arc<ConnSlot>) {
         let surplus = {
             let mut active = self.active.lock();
@@ -151,11 +180,17 @@ impl PollGroup {
                 return;
             }
             active.push_back(Arc::clone(slot));
-            if active.len() > ACTIVE_MAX { active.pop_front() } else { None }
+            let most = if slot.polls_lane() { ACTIVE_LANES_MAX } else { ACTIVE_MAX };
+            if active.len() > most { active.pop_front() } else { None }
         };
         if let Some(surplus) = surplus {
             surplus.deactivate(false);
         }
+    }
+
+    /// A doorbell of a connection rings that is in no list of those.
+    pub fn note_doorbell(&self, slot: Arc<ConnSlot>) {
+        self.rung.lock().push(slot);
     }
 
     /// A connection goes away.
@@ -166,6 +201,8 @@ impl PollGroup {
         let mut active = self.active.lock();
         active.retain(|other| !Arc::ptr_eq(other, slot));
         slot.set_active(false);
+        drop(active);
+        self.rung.lock().retain(|other| !Arc::ptr_eq(other, slot));
     }
 
     /// A poll: what doorbells have left to it goes out.
@@ -173,18 +210,17 @@ impl PollGroup {
         if self.is_inherited() {
             return;
         }
-        let mut left = Vec::new();
-        self.active.lock().retain(|slot| {
-            let stays = slot.is_leased() || slot.owes_reply();
-            if !stays {
-                slot.set_active(false);
-            }
-            if slot.end_run() {
-                left.push(Arc::clone(slot));
-            }
-            stays
-        });
-        left.iter().for_each(|slot| slot.drive(0));
+        self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let mut rung = std::mem::take(&mut *self.rung.lock());
+        for slot in rung.drain(..) {
+            slot.unlist_doorbell();
+            slot.flush();
+        }
+        // Its memory serves the next ones.
+        let mut list = self.rung.lock();
+        if list.capacity() == 0 {
+            *list = rung;
+        }
     }
 
     /// An empty poll: looks at the connection that became active last and at one of the others, and
@@ -196,27 +232,47 @@ impl PollGroup {
         self.note_poll(ns_at(now));
         self.flush();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        for slot in self.at_turn(turn).into_iter().flatten() {
-            slot.poll(now);
-        }
+        let (looked_at, due) = self.at_turn(turn, now);
+        looked_at.into_iter().flatten().for_each(|slot| slot.poll(now));
+        due.iter().for_each(|slot| slot.drive(TIME));
         if !filled() || turn.is_multiple_of(SKIPS_MAX) {
-            self.set.poll(ACTIVE_MAX, now);
+            self.set.poll(READY_MAX, now);
         }
     }
 
-    /// The connection that became active last, and one of the others.
-    fn at_turn(&self, turn: usize) -> [Option<Arc<ConnSlot>>; 2] {
-        let active = self.active.lock();
+    /// The connection that became active last, and one of the others; and those of some more of
+    /// which something is due, as an acknowledgement is that the application has not answered by
+    /// now. One that has no reason to be active any more is not.
+    fn at_turn(
+        &self,
+        turn: usize,
+        now: Instant,
+    ) -> ([Option<Arc<ConnSlot>>; 2], Vec<Arc<ConnSlot>>) {
+        let mut active = self.active.lock();
         let others = active.len().saturating_sub(1);
-        let other = if others > 0 { active.get(turn % others) } else { None };
-        [active.back().cloned(), other.cloned()]
+        if others == 0 {
+            return ([active.back().cloned(), None], Vec::new());
+        }
+        let other = Arc::clone(&active[turn % others]);
+        if !other.is_leased() && !other.owes_reply() {
+            active.remove(turn % others);
+            other.set_active(false);
+        }
+        let looks = DUE_LOOKS.min(active.len());
+        let first = turn.wrapping_mul(DUE_LOOKS);
+        let some = (0..looks).map(|at| &active[first.wrapping_add(at) % active.len()]);
+        let due = some.filter(|slot| slot.is_due(now) || slot.owes_reply()).cloned().collect();
+        ([active.back().cloned(), Some(other)], due)
     }
 
     /// Takes the lease on the set, if this poll and the last are a loop.
     fn note_poll(&self, now_ns: u64) {
         let last_ns = self.polled_ns.swap(now_ns, Ordering::Relaxed);
+        let polls = self.polls.load(Ordering::Relaxed);
+        let between = polls.wrapping_sub(self.polls_before.swap(polls, Ordering::Relaxed));
+        let loop_ns = LOOP_NS.saturating_add(between.saturating_mul(POLL_LOOP_NS));
         let inline = self.host.settings().progress == ProgressMode::Inline;
-        if inline || last_ns + LOOP_NS > now_ns {
+        if inline || last_ns.saturating_add(loop_ns) > now_ns {
             self.looped_ns.store(now_ns, Ordering::Relaxed);
             self.claim();
         }
@@ -262,7 +318,7 @@ impl PollGroup {
     /// The thread that sleeps for events looks at what its descriptors are ready for.
     pub fn look_for_sleeper(&self, now: Instant) {
         self.note_sleeper(now);
-        self.set.poll(ACTIVE_MAX, now);
+        self.set.poll(READY_MAX, now);
     }
 
     fn note_sleeper(&self, now: Instant) {
@@ -276,6 +332,7 @@ impl PollGroup {
 
     fn take_lease(&self, lease: &mut SetLease, holder: Leaseholder) {
         self.slept_for.store(holder == Leaseholder::Sleeper, Ordering::Release);
+        self.is_leased.store(true, Ordering::Release);
         if std::mem::replace(&mut lease.holder, holder) == Leaseholder::None {
             self.host.reactor().modify(self.token, Interest::NONE);
         }
@@ -294,6 +351,7 @@ impl PollGroup {
 
     /// Nothing is left to the application's next call, which is to sleep, or was `missed`.
     fn put_down_active(&self, missed: bool) {
+        self.flush();
         let active = std::mem::take(&mut *self.active.lock());
         active.iter().for_each(|slot| slot.deactivate(missed));
     }
@@ -311,6 +369,7 @@ impl PollGroup {
 
     fn end_lease(&self, lease: &mut SetLease) {
         self.slept_for.store(false, Ordering::Release);
+        self.is_leased.store(false, Ordering::Release);
         if std::mem::replace(&mut lease.holder, Leaseholder::None) != Leaseholder::None {
             self.host.reactor().modify(self.token, Interest::READ);
         }
@@ -319,9 +378,11 @@ impl PollGroup {
 
 impl Leased for PollGroup {
     fn reclaim(&self, before: Instant) -> bool {
-        let polled_ns = self.polled_ns.load(Ordering::Relaxed);
+        let polls = self.polls.load(Ordering::Relaxed);
         let mut lease = self.lease.lock();
-        let polled = polled_ns >= ns_at(before);
+        // A thread may have much to take before it finds nothing.
+        let polled = self.polled_ns.load(Ordering::Relaxed) >= ns_at(before)
+            || std::mem::replace(&mut lease.polls, polls) != polls;
         let quiet = std::mem::replace(&mut lease.quiet, !polled);
         // Who works on what a poll has given it will poll again.
         let leased = lease.holder != Leaseholder::None;
@@ -333,12 +394,9 @@ impl Leased for PollGroup {
         if leased && self.set.is_ready() {
             lease.backoff.begin(clock::now());
         }
-        let slept_for = lease.holder == Leaseholder::Sleeper;
         self.end_lease(&mut lease);
         drop(lease);
-        if slept_for {
-            self.put_down_active(true);
-        }
+        self.put_down_active(true);
         true
     }
 }

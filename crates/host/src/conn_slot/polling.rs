@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft_os::clock::{self, ns_at};
 use weft_reactor::PollSet;
@@ -18,6 +18,9 @@ use crate::driver::{Brief, Driver};
 use crate::lease::Doorbell;
 use crate::poll_group::PollGroup;
 use crate::wakes::PostponedWakes;
+
+/// How long what is due may wait that a thread is to see to which polls many connections.
+const GROUP_PAUSE: Duration = Duration::from_millis(1);
 
 impl ConnSlot {
     pub(super) fn set(&self) -> Option<&Arc<PollSet>> {
@@ -55,6 +58,34 @@ impl ConnSlot {
         self.leased.load(Ordering::Acquire)
     }
 
+    /// Takes it off the list of its group's connections whose doorbells rang.
+    pub fn unlist_doorbell(&self) {
+        self.is_rung.swap(false, Ordering::AcqRel);
+    }
+
+    /// Whether a poll looks at it by reading its lane, which nothing else says anything of.
+    pub fn polls_lane(&self) -> bool {
+        self.polls_lane.load(Ordering::Relaxed)
+    }
+
+    /// Whether something of it is due that the reactor does not look after, as its lease has it.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.is_leased() && self.due_ns.load(Ordering::Relaxed) <= ns_at(now)
+    }
+
+    /// A step has ended: what of it is due, for whoever has the lease with others.
+    pub(super) fn note_due(&self, driver: &Driver, now: Instant) {
+        if self.group().is_none() {
+            return;
+        }
+        // One look in a millisecond at most, as with leases.
+        let due = driver.due().map(|due| due.max(now + GROUP_PAUSE));
+        self.due_ns.store(due.map_or(u64::MAX, ns_at), Ordering::Relaxed);
+        if self.polls_lane() != driver.has_lane() {
+            self.polls_lane.store(driver.has_lane(), Ordering::Relaxed);
+        }
+    }
+
     /// It is not among the active ones any more: what they wait for is done now.
     /// The acknowledgement among it was `missed` if the call that it waited for has not come.
     pub fn deactivate(&self, missed: bool) {
@@ -86,7 +117,9 @@ impl ConnSlot {
     /// An acknowledgement waits for the application's next call: whoever finds that there is none
     /// sends it.
     pub(super) fn note_reply(&self) {
-        self.activate();
+        if let (Some(group), Some(this)) = (self.group(), self.this.upgrade()) {
+            group.activate(&this);
+        }
         // A lease that has ended meanwhile was perhaps not told of this connection.
         if !self.is_leased() && !self.is_slept_for() {
             self.send_reply(false);
@@ -129,8 +162,10 @@ impl ConnSlot {
         let group = self.group();
         let alone = polls.note(now) || inline;
         let looping = group.map_or(alone, |group| group.is_polled(ns_at(now)));
-        // Who waits for an event may stop polling at any moment.
+        // Who waits for an event may stop polling at any moment. The lease of a group ends those of
+        // its connections.
         let lease = looping
+            && group.is_none_or(|group| group.is_leased())
             && !polls.lease_backoff.holds(now)
             && !driver.is_leased()
             && !self.cqs.iter().any(|cq| cq.is_armed());
@@ -159,23 +194,29 @@ impl ConnSlot {
 
     /// A thread that polls has taken the lease: others are to know.
     fn note_lease(&self) {
-        if self.lease.claim() {
-            self.attend();
+        let Some(group) = self.group() else {
+            if self.lease.claim() {
+                self.attend();
+            }
+            return;
+        };
+        if let Some(this) = self.this.upgrade() {
+            group.activate(&this);
         }
-        self.activate();
-        // Who armed a queue meanwhile may have looked at the active ones just before.
-        if self.group().is_some() && self.cqs.iter().any(|cq| cq.is_armed()) {
+        // Who armed a queue or ended the group's lease meanwhile may have looked at the active ones
+        // just before.
+        if !group.is_leased() || self.cqs.iter().any(|cq| cq.is_armed()) {
             self.deactivate(false);
         }
     }
 
-    /// Has the next poll or arming of its group see it.
-    fn activate(&self) {
+    /// Has the next poll or arming of its group see that its doorbell rang.
+    fn list_doorbell(&self) {
         if let Some(group) = self.group()
-            && !self.active.load(Ordering::Acquire)
+            && !self.is_rung.swap(true, Ordering::AcqRel)
             && let Some(this) = self.this.upgrade()
         {
-            group.activate(&this);
+            group.note_doorbell(this);
         }
     }
 
@@ -204,7 +245,11 @@ impl ConnSlot {
     /// something arrived that it did not see, or waited for it to leave.
     pub(super) fn take_lease(&self, mut guard: MutexGuard<'_, Guarded>) {
         let (now, wakes) = (clock::now(), PostponedWakes::begin());
-        if let Guarded { driver: Some(driver), polls, .. } = &mut *guard {
+        // The lease of a group covers those of its connections.
+        let is_covered = self.group().is_some_and(|group| group.is_leased());
+        if let Guarded { driver: Some(driver), polls, .. } = &mut *guard
+            && !is_covered
+        {
             if driver.is_leased() && driver.has_arrivals() {
                 polls.lease_backoff.begin(now);
             }
@@ -228,7 +273,7 @@ impl ConnSlot {
             return;
         }
         let doorbell = self.lease.ring();
-        self.activate();
+        self.list_doorbell();
         match doorbell {
             Doorbell::Send => return self.send(),
             Doorbell::Leave => {}

@@ -305,6 +305,16 @@ impl Driver {
         self.core.reply == AckDue::Deferred
     }
 
+    /// When something is to be done although nothing arrives.
+    pub fn due(&self) -> Option<Instant> {
+        self.core.due
+    }
+
+    /// Whether shared memory carries its data.
+    pub fn has_lane(&self) -> bool {
+        self.core.lanes > 0
+    }
+
     /// Takes a datagram that reached another socket than its own; over Shuttle.
     pub fn handle_foreign_datagram(&mut self, from: (Route, bool), datagram: &mut [u8]) {
         if let AnySocket::Shuttle(socket) = &mut self.socket {
