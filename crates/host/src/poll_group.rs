@@ -9,9 +9,9 @@
 //!
 //! What an application thread has touched, and the next poll or arming is to see, is in two lists:
 //! active connections, which have a lease or an acknowledgement that waits, and those whose
-//! doorbell rang since the last poll. No call walks all connections, and no poll all active ones. The lease
-//! of a connection lasts as long as that of the set, unless it has to make room for another: then
-//! the reactor has its timers.
+//! doorbell rang since the last poll. No call walks all connections, and no poll all active ones.
+//! The lease of a connection lasts as long as that of the set, unless it has to make room for
+//! another: then the reactor has its timers.
 //!
 //! Invariant: a connection with a lease or with an acknowledgement that waits is active or about to
 //! be, one with doorbells since the last poll is in the list of those; the set is watched by the
