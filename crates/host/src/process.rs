@@ -42,7 +42,7 @@ fn local<H: HostHome>() -> Option<&'static Local> {
 impl Host {
     /// The process ends at once, without handlers: what was received and has yet to be acknowledged
     /// is acknowledged, as an adapter would have done before the application saw it. Nothing is
-    /// closed, and no lock is waited for that this thread might hold, that of `malloc` included.
+    /// closed. No lock is waited for that this thread might hold, nor that of `malloc`.
     pub fn say_last_words(&self) {
         if let Some(local) = self.running() {
             weft_memory::leave_c_library();
@@ -88,6 +88,7 @@ extern "C" fn in_parent<H: HostHome>() {
 
 /// The child has neither the threads of its parent nor business with its connections.
 extern "C" fn in_child<H: HostHome>() {
+    weft_memory::return_to_c_library();
     if let Some(host) = H::place().get() {
         host.forget();
     }

@@ -31,22 +31,28 @@ pub use reserve::is_short;
 /// Above this a piece is a mapping of its own, as with the C library's allocator.
 const LARGE: usize = 128 << 10;
 
-/// Whether the C library's allocator is left alone.
+/// Set once the process is ending: the C library's allocator is not called any more.
 static WITHOUT_C: AtomicBool = AtomicBool::new(false);
 
-/// Leaves the C library's allocator alone from now on, because this process ends at once: it may be
-/// called by a signal handler whose thread was interrupted in `malloc` and holds its lock for ever.
-/// Everything comes from the reserve, and what the C library gave is not freed.
+/// From now on nothing is allocated from the C library or freed to it: everything comes from the
+/// reserve. For a process that is about to end: the caller may be a signal handler that interrupted
+/// `malloc`, whose lock is then never released.
 pub fn leave_c_library() {
     WITHOUT_C.store(true, Ordering::Relaxed);
+}
+
+/// Ends what [`leave_c_library`] began, in the child of a fork: another thread of the parent may
+/// have been ending the process. `fork` leaves the child with the lock of `malloc` released.
+pub fn return_to_c_library() {
+    WITHOUT_C.store(false, Ordering::Relaxed);
 }
 
 fn uses_c_library() -> bool {
     !WITHOUT_C.load(Ordering::Relaxed)
 }
 
-/// So many zero bytes, pages of which are first touched by who uses them; none if there is no
-/// memory for them.
+/// A slice of `bytes` zeros; none if there is no memory. The kernel supplies the pages of a large
+/// one at first use.
 pub fn zeroed(bytes: usize) -> Option<Box<[u8]>> {
     let layout = Layout::array::<u8>(bytes).ok()?;
     if bytes == 0 {
@@ -158,6 +164,9 @@ impl ReserveAllocator {
 mod tests {
     use super::*;
 
+    #[global_allocator]
+    static MEMORY: ReserveAllocator = ReserveAllocator;
+
     fn layout(size: usize) -> Layout {
         Layout::from_size_align(size, 8).expect("a layout")
     }
@@ -203,15 +212,15 @@ mod tests {
             let piece = zeroed(bytes).expect("there is memory");
             assert!(piece.len() == bytes && piece.iter().all(|byte| *byte == 0));
         }
-        assert!(zeroed(1 << 47).is_none() && zeroed(usize::MAX).is_none());
+        assert!(zeroed(1 << 62).is_none() && zeroed(usize::MAX).is_none());
     }
 
     #[test]
     fn what_is_too_large_for_everything_is_refused() {
-        let huge = layout(1 << 47);
+        let huge = layout(1 << 62);
         // SAFETY: the size is not zero.
         assert!(unsafe { ReserveAllocator.alloc(huge) }.is_null());
         let mut vec = Vec::<u8>::new();
-        assert!(vec.try_reserve(1 << 47).is_err());
+        assert!(vec.try_reserve(1 << 62).is_err());
     }
 }

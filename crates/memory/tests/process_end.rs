@@ -1,4 +1,4 @@
-//! Once the process ends at once, nothing goes to the C library's allocator.
+//! After `leave_c_library`, nothing is allocated from the C library or freed to it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -8,7 +8,7 @@ fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 8).expect("a layout")
 }
 
-/// The piece that the C library gives to the next who asks for a hundred bytes.
+/// The piece that the C library would return for the next request of 100 bytes.
 fn next_of_c_library() -> *mut u8 {
     // SAFETY: the size is not zero.
     let next = unsafe { System.alloc(layout(100)) };

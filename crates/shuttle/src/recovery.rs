@@ -14,7 +14,7 @@ use crate::mtu_suspect::PacketFates;
 use crate::path_budget::{AckReport, PathBudget};
 use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
-use crate::rtt::{RttEstimate, ack_interval_ns};
+use crate::rtt::{HOST_NS_MAX, RttEstimate, ack_interval_ns};
 
 /// Packet number window: from the oldest unsettled packet to the newest. The receiver keeps one bit
 /// for each, 1 MiB (S-44).
@@ -31,9 +31,6 @@ const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
 const OUTAGE_PART: u64 = 32;
 /// Least allowance for jitter in the probe timeout, 1 ms (kGranularity of RFC 9002).
 const JITTER_NS: u64 = 1_000_000;
-/// Most that late acknowledgements add to the probe timeout, 25 ms (the default of max_ack_delay in
-/// RFC 9000): what is lost at the end of a message waits for it.
-const HOST_NS_MAX: u64 = 25_000_000;
 
 /// Result of an acknowledgement or timer, for the streams and the path.
 #[derive(Debug, Default)]
@@ -381,9 +378,9 @@ impl Recovery {
         self.loss_at_ns.or_else(|| self.probe_at_ns())
     }
 
-    /// Probe timeout without back-off: a round trip, its variation and the interval of
-    /// acknowledgements, or what acknowledgements have taken lately: a peer that serves many
-    /// connections, or waits for a processor, acknowledges later than its path would have it.
+    /// Probe timeout without back-off: the larger of round trip + variation + ack interval, and the
+    /// time that acknowledgements have lately taken: a peer with many connections or a busy
+    /// processor acknowledges late. At most [`HOST_NS_MAX`] above the first.
     pub(crate) fn probe_timeout_ns(&self) -> u64 {
         let Rtt { smoothed_ns, var_ns, .. } = self.rtt.get();
         let path_ns = smoothed_ns + (4 * var_ns).max(JITTER_NS) + self.ack_interval_ns();

@@ -10,6 +10,10 @@ const ACK_INTERVAL_NS_MIN: u64 = 20_000;
 /// Acknowledgements per round trip on paths above 64 ms.
 const ACK_RTT_DIVISOR: u64 = 64;
 
+/// Most that late acknowledgements add to the probe timeout, 25 ms (the default of max_ack_delay in
+/// RFC 9000). A loss at the end of a message is only found after this timeout.
+pub(crate) const HOST_NS_MAX: u64 = 25_000_000;
+
 /// Mean and mean deviation of a time, as TCP smooths its round trips.
 #[derive(Clone, Copy, Debug, Default)]
 struct Smoothed {
@@ -71,11 +75,10 @@ impl RttEstimate {
         smoothed.sample(latest);
         (now.smoothed_ns, now.var_ns) = (smoothed.mean_ns, smoothed.var_ns);
         now.latest_ns = latest;
-        answer.sample(elapsed_ns);
+        answer.sample(elapsed_ns.min(now.smoothed_ns + HOST_NS_MAX));
     }
 
-    /// Time in which nearly every acknowledgement comes, with an allowance of at least `jitter_ns`
-    /// for its variation.
+    /// Smoothed time to an acknowledgement + max(4 deviations, `jitter_ns`).
     pub(crate) fn answer_ns(&self, jitter_ns: u64) -> u64 {
         self.answer.mean_ns + (4 * self.answer.var_ns).max(jitter_ns)
     }

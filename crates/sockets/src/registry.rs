@@ -5,7 +5,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_os::clock;
 use weft_rdmacm::IdEvent;
@@ -21,9 +21,9 @@ use crate::{guard, stdio, sys};
 const LINGER_LIMIT: Duration = Duration::from_secs(5);
 /// The interval at which that is checked.
 const LINGER_INTERVAL: Duration = Duration::from_millis(10);
-/// Looks in a row that find a connection locked: the thread that works on it is this one, which a
-/// signal has interrupted, or it would have been done.
-const HELD_LOOKS_MAX: u32 = 20;
+/// How long something may stay locked before `_exit` gives it up: its lock is then held by this
+/// thread, which a signal interrupted while it worked on that.
+const HELD_LIMIT: Duration = Duration::from_millis(500);
 
 /// The state of a process.
 pub struct Registry {
@@ -40,6 +40,7 @@ pub struct Registry {
 static REGISTRIES: PerProcess<Registry> = PerProcess::new();
 
 extern "C" fn in_child() {
+    weft_memory::return_to_c_library();
     REGISTRIES.enter_child();
 }
 
@@ -120,10 +121,12 @@ impl Registry {
             // A signal handler may be what ends the process so, in the middle of `malloc`.
             weft_memory::leave_c_library();
         }
-        let (conns, until) = (&registry.conns, clock::now() + LINGER_LIMIT);
-        let (Some(sockets), Some(all)) = (conns.app_sockets(until), conns.all(until)) else {
-            return;
-        };
+        let (conns, began) = (&registry.conns, clock::now());
+        let until = began + LINGER_LIMIT;
+        let mut wait = LingerWait::new(output);
+        // What is locked for so long is left as it is.
+        let sockets = conns.app_sockets(began + wait.patience).unwrap_or_default();
+        let Some(all) = conns.all(began + wait.patience) else { return };
         if sockets.is_empty() && all.is_empty() {
             return;
         }
@@ -133,16 +136,65 @@ impl Registry {
         }
         let fds: Vec<RawFd> = sockets.into_iter().flat_map(sys::find).collect();
         sys::close_sockets(&fds);
-        let mut held = 0;
         while let Some(open) = conns.all(until) {
             let unsent: Vec<_> = open.iter().map(|conn| conn.has_unsent()).collect();
-            let (waits, is_held) = (unsent.contains(&Some(true)), unsent.contains(&None));
-            held = if waits || !is_held { 0 } else { held + 1 };
-            let is_over = !waits && (held == 0 || held > HELD_LOOKS_MAX);
-            if is_over || clock::now() >= until {
+            let now = clock::now();
+            if wait.is_over(&unsent, now) || now >= until {
                 return;
             }
             sys::pause(LINGER_INTERVAL);
+        }
+    }
+}
+
+/// How the end of the process waits for the bytes of its connections.
+struct LingerWait {
+    /// How long something may stay locked.
+    patience: Duration,
+    /// Since when the only connections that may have unsent bytes are locked.
+    held_since: Option<Instant>,
+}
+
+impl LingerWait {
+    /// Only `_exit` may be called by a signal handler, whose thread may hold any lock.
+    fn new(output: HeldOutput) -> Self {
+        let patience = match output {
+            HeldOutput::Written => LINGER_LIMIT,
+            HeldOutput::Dropped => HELD_LIMIT,
+        };
+        Self { patience, held_since: None }
+    }
+
+    /// Whether there is nothing left to wait for, now that connections have `unsent` bytes, or are
+    /// locked where that is none.
+    fn is_over(&mut self, unsent: &[Option<bool>], now: Instant) -> bool {
+        if unsent.contains(&Some(true)) {
+            self.held_since = None;
+            return false;
+        }
+        let is_held = unsent.contains(&None);
+        !is_held || now >= *self.held_since.get_or_insert(now) + self.patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_stays_locked_is_given_up_where_a_signal_handler_may_wait() {
+        let start = clock::now();
+        for (output, limit) in
+            [(HeldOutput::Dropped, HELD_LIMIT), (HeldOutput::Written, LINGER_LIMIT)]
+        {
+            let mut wait = LingerWait::new(output);
+            let moment = Duration::from_nanos(1);
+            assert!(!wait.is_over(&[Some(false), None], start));
+            assert!(!wait.is_over(&[Some(true), None], start + limit), "another one goes on");
+            assert!(!wait.is_over(&[None], start + limit));
+            assert!(!wait.is_over(&[None], start + 2 * limit - moment));
+            assert!(wait.is_over(&[None, Some(false)], start + 2 * limit));
+            assert!(wait.is_over(&[Some(false)], start) && wait.is_over(&[], start));
         }
     }
 }

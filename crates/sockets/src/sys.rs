@@ -329,12 +329,13 @@ pub fn inode(fd: RawFd) -> Option<Inode> {
     (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(Inode(stat.st_ino))
 }
 
-/// The descriptors of this process for a socket. Nothing is allocated by the C library, as
-/// `opendir` does, which a signal handler may have interrupted in that.
+/// The descriptors of this process for a socket. Unlike `opendir`, this does not call `malloc`,
+/// which the signal handler that ends the process may have interrupted.
 pub fn find(socket: Inode) -> Vec<RawFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(dir) = fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return Vec::new() };
-    let mut room = [MaybeUninit::<u8>::uninit(); 4096];
+    // The stack may be that of a signal handler.
+    let mut room = [MaybeUninit::<u8>::uninit(); 1024];
     let (mut entries, mut found) = (RawDir::new(dir, &mut room), Vec::new());
     while let Some(Ok(entry)) = entries.next() {
         let number = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());

@@ -1,6 +1,5 @@
-//! Whether it pays to look for a peer's next Read before sleeping: to sleep and to be woken takes
-//! some 20 to 40 us on a virtual machine, and a peer that reads again and again does so within
-//! fewer.
+//! Whether it pays to look for a peer's next Read before sleeping: sleeping and waking takes 20 to
+//! 40 us on a virtual machine, and a peer that reads repeatedly sends its next Read sooner.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +9,12 @@ use weft_os::clock;
 const LOOK: Duration = Duration::from_micros(20);
 
 /// Whether a peer's Reads follow each other so closely that it pays to look for the next one before
-/// sleeping. Each wrong guess costs the looks, so it takes several right ones.
+/// sleeping. A wrong guess wastes the looks, so it costs more credit than a right one gains.
 #[derive(Debug)]
 pub(super) struct ReadHabit {
     /// Answers that were seen.
     responses: u64,
-    /// Right guesses against wrong ones.
+    /// Balance of right and wrong guesses.
     credit: u16,
     /// Answers without a guess.
     unguessed: u16,
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_the_next_read_outlasts_was_wrong() {
+    fn a_look_that_ended_before_the_next_read_was_wrong() {
         let (mut habit, mut began, mut looks) = (ReadHabit::new(), clock::now(), 0);
         assert_eq!(habit.look_until(0, began), None, "nothing was answered");
         for response in 1..=6400 {

@@ -263,8 +263,8 @@ impl SdpConn {
         self.set_timer(until);
     }
 
-    /// Whether bytes of the application have not arrived at the peer; none if a thread works on the
-    /// connection, which may be this one, in a signal handler.
+    /// Whether some of the application's bytes have not reached the peer; none if the connection is
+    /// locked, perhaps by this very thread, if it is in a signal handler.
     pub fn has_unsent(&self) -> Option<bool> {
         let mut inner = self.inner.try_lock()?;
         if inner.is_over() || inner.phase().is_unclaimed() {

@@ -1,5 +1,5 @@
-/* A signal handler may end the process at once (signal-safety(7)), whatever the thread that it has
- * interrupted was about: a call of sockets, or the allocator. */
+/* A signal handler may end the process at once (signal-safety(7)), whatever the interrupted thread
+ * was doing: a socket call or malloc. */
 #include "check.h"
 
 #include <malloc.h>

@@ -15,7 +15,7 @@ static void end(int number)
 	_exit(0);
 }
 
-/* Is in the allocator most of the time, which holds its lock for this. */
+/* Spends most of its time in malloc, with its lock held. */
 static void allocate(void)
 {
 	void *volatile piece = malloc(3000);

@@ -71,7 +71,8 @@ int main(int argc, char **argv)
 	/* Either has the smaller number now and then. */
 	for (int i = 0; i < 8; i++)
 		before_it_is_ready();
-	/* Nobody polls meanwhile, and whoever waits for the last acknowledgement may sleep by then. */
+	/* Repeated, because the thread that waits for the last acknowledgement may be asleep or awake;
+	 * nobody polls meanwhile. */
 	for (int i = 0; adapter && i < 100; i++)
 		drained();
 	return finish();
