@@ -309,6 +309,10 @@ impl ConnSlot {
             if let Some(over) = &over {
                 // Under the lock: whoever finds no connection here finds what it did there.
                 self.host.local().past_work.add(self.device, &over.counters());
+                // There is nothing that a poll could be needed for.
+                self.leased.store(false, Ordering::Release);
+                self.owes_reply.store(false, Ordering::Release);
+                self.due_ns.store(u64::MAX, Ordering::Relaxed);
             }
             (over.is_some() || !notices.are_none()).then_some(Outcome { notices, over })
         };

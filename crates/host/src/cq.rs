@@ -26,6 +26,10 @@ const LOOKS_MAX: usize = 4;
 const QUIET: u32 = 256;
 const THINNED: u32 = 4;
 
+/// One of so many polls that find something looks at many connections all the same: a thread may
+/// never find the queue empty.
+const BUSY_LOOKS: u32 = 32;
+
 /// Every eighth empty poll helps a connection of another queue: two are less than a microsecond
 /// apart.
 const HELP_AFTER: usize = 8;
@@ -73,6 +77,8 @@ pub struct HostCq {
     turn: AtomicU32,
     /// Empty polls in a row.
     quiet: AtomicU32,
+    /// Polls that found something, of a queue of many connections.
+    busy: AtomicU32,
     max_cqe: u32,
     /// Completions that the application is still given, where the queue is to end after them.
     left: Option<(AtomicU64, CqLimit)>,
@@ -95,6 +101,7 @@ impl HostCq {
             group: OnceLock::new(),
             turn: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
             max_cqe,
             left: limit.map(|limit| (AtomicU64::new(limit.completions), limit)),
         })
@@ -166,10 +173,13 @@ impl HostCq {
         let CqMembers { all, single, groups } = &mut *members;
         all.retain(|known| !Arc::ptr_eq(known, slot));
         single.retain(|known| !Arc::ptr_eq(known, slot));
-        groups.iter().for_each(|group| group.forget(slot));
+        let own = groups.clone();
         if all.is_empty() {
             groups.drain(..).for_each(|group| group.stop_serving(&self.inner));
         }
+        drop(members);
+        // What is left to the next poll is done now, on a connection that may stay in use.
+        own.iter().for_each(|group| group.forget(slot));
     }
 
     /// Moves the oldest completions to `out`; gives how many. When there is none, makes progress
@@ -225,7 +235,17 @@ impl HostCq {
             self.quiet.store(0, Ordering::Relaxed);
             let members = self.members.read();
             members.single.iter().for_each(|slot| slot.flush());
-            members.groups.iter().for_each(|group| group.flush());
+            if members.groups.is_empty() {
+                return Ok(count);
+            }
+            let looks = count_up(&self.busy).is_multiple_of(BUSY_LOOKS);
+            let now = looks.then(clock::now);
+            for group in &members.groups {
+                match now {
+                    Some(now) => group.look_meanwhile(now),
+                    None => group.flush(),
+                }
+            }
             return Ok(count);
         }
         let quiet = count_up(&self.quiet);

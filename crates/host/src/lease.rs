@@ -11,7 +11,8 @@
 //! ([`crate::driver::Schedule`]) and the times of polls ([`crate::poll_history`]).
 //!
 //! Invariant: nobody has the lease, and no doorbell has left its work, unless the reactor attends
-//! or is about to be told to.
+//! or is about to be told to. For a connection that is polled with many others it attends to the
+//! group that has the lease ([`crate::poll_group`]).
 //!
 //! Order of calls: [`Lease::claim`] after the lease was taken; [`Lease::ring`], then
 //! `Slot::leave`, then [`Lease::is_attended`]; [`Lease::look`] under the lock of who wants to end

@@ -9,13 +9,13 @@
 //!
 //! What an application thread has touched, and the next poll or arming is to see, is in two lists:
 //! active connections, which have a lease or an acknowledgement that waits, and those whose
-//! doorbell rang since the last poll. No call walks all connections, and no poll all active ones.
-//! The lease of a connection lasts as long as that of the set, unless it has to make room for
-//! another: then the reactor has its timers.
+//! doorbell rang since the last poll. No call walks all connections. The lease of a connection
+//! lasts as long as that of the set, unless it has to make room for another. Meanwhile polls see to
+//! its timers, a millisecond late at most; afterwards the reactor does.
 //!
 //! Invariant: a connection with a lease or with an acknowledgement that waits is active or about to
-//! be, one with doorbells since the last poll is in the list of those; the set is watched by the
-//! reactor or by a thread of the application.
+//! be; one with doorbells since the last poll is in the list of those, or about to be, or the
+//! reactor attends to it. The set is watched by the reactor or by a thread of the application.
 //!
 //! Lock order: the state of a group, then the reactor's tables; each list is locked alone.
 
@@ -39,12 +39,22 @@ use crate::lease::POLL_LOOP_NS;
 /// Connections that a poll takes from the set. No fewer can be active, so that all that this leads
 /// to is polled before any of them is put off the list.
 const READY_MAX: usize = 16;
-/// Active connections: those by shared memory are looked at in turn, one in a poll, for arrivals;
-/// the set says of the others that something has come.
+/// Active connections by shared memory, which polls look at in turn for arrivals, and others, of
+/// which the set says that something has come.
 const ACTIVE_LANES_MAX: usize = READY_MAX;
-const ACTIVE_MAX: usize = 1024;
-/// Active connections that an empty poll looks at for something that is due.
+const ACTIVE_OTHERS_MAX: usize = 1024;
+/// Active connections that an empty poll looks at for something that is due, and how often one
+/// looks at all of them.
 const DUE_LOOKS: usize = 16;
+const SWEEP_NS: u64 = 1_000_000;
+/// Polls that found something since the last empty one, of which the time until the next is told
+/// from a pause of the application.
+const BETWEEN_MAX: u64 = 64;
+/// Looks of the reactor, a millisecond apart, that find no poll and end a lease: a thread that works
+/// on many connections is sooner without a processor for so long than done with polling.
+const QUIET_LOOKS: u32 = 4;
+/// Polls that find something keep the lease for so long after the last one that has asked the set.
+const BUSY_NS: u64 = 10_000_000;
 
 /// One of so many polls asks the set although something has come already.
 const SKIPS_MAX: usize = 8;
@@ -72,11 +82,66 @@ struct SetLease {
     holder: Leaseholder,
     /// The reactor looks whether the lease has ended.
     attended: bool,
-    /// It did, and no poll had come since the look before.
-    quiet: bool,
+    /// Looks in a row before which no poll had come.
+    quiet: u32,
     /// Polls that had come by then.
     polls: u64,
     backoff: Backoff,
+}
+
+/// Connections that have a lease or an acknowledgement that waits.
+#[derive(Default)]
+struct ActiveList {
+    lanes: VecDeque<Arc<ConnSlot>>,
+    others: VecDeque<Arc<ConnSlot>>,
+}
+
+impl ActiveList {
+    /// Adds `slot`, which is not there; gives the one that makes room for it.
+    fn add(&mut self, slot: &Arc<ConnSlot>) -> Option<Arc<ConnSlot>> {
+        let (list, most) = match slot.polls_lane() {
+            true => (&mut self.lanes, ACTIVE_LANES_MAX),
+            false => (&mut self.others, ACTIVE_OTHERS_MAX),
+        };
+        list.push_back(Arc::clone(slot));
+        if list.len() > most { list.pop_front() } else { None }
+    }
+
+    fn remove(&mut self, slot: &Arc<ConnSlot>) {
+        self.lanes.retain(|other| !Arc::ptr_eq(other, slot));
+        self.others.retain(|other| !Arc::ptr_eq(other, slot));
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<ConnSlot>> {
+        self.lanes.iter().chain(&self.others)
+    }
+}
+
+/// The one of `list` that was added last, and one of those before; which is no longer there if it
+/// has no reason to be.
+fn at_turn(list: &mut VecDeque<Arc<ConnSlot>>, turn: usize) -> [Option<Arc<ConnSlot>>; 2] {
+    let before = list.len().saturating_sub(1);
+    let last = list.back().cloned();
+    if before == 0 {
+        return [last, None];
+    }
+    let other = Arc::clone(&list[turn % before]);
+    if !other.is_leased() && !other.owes_reply() {
+        list.remove(turn % before);
+        other.set_active(false);
+    }
+    [last, Some(other)]
+}
+
+/// What an empty poll looks at.
+#[derive(Default)]
+struct TurnLooks {
+    /// For arrivals.
+    polled: [[Option<Arc<ConnSlot>>; 2]; 2],
+    /// For what is due.
+    due: Vec<Arc<ConnSlot>>,
+    /// Has made room for another one.
+    surplus: Vec<Arc<ConnSlot>>,
 }
 
 /// Connections that are polled together, and the completion queues that do so.
@@ -99,7 +164,9 @@ pub(crate) struct PollGroup {
     polls: AtomicU64,
     /// Those before the last empty one.
     polls_before: AtomicU64,
-    active: Mutex<VecDeque<Arc<ConnSlot>>>,
+    active: Mutex<ActiveList>,
+    /// When something due was looked for in all of them, in nanoseconds.
+    swept_ns: AtomicU64,
     /// Those whose doorbells rang since the last poll.
     rung: Mutex<Vec<Arc<ConnSlot>>>,
     turn: AtomicUsize,
@@ -121,7 +188,7 @@ impl PollGroup {
             lease: Mutex::new(SetLease {
                 holder: Leaseholder::None,
                 attended: false,
-                quiet: false,
+                quiet: 0,
                 polls: 0,
                 backoff,
             }),
@@ -132,6 +199,7 @@ impl PollGroup {
             polls: AtomicU64::new(0),
             polls_before: AtomicU64::new(0),
             active: Mutex::default(),
+            swept_ns: AtomicU64::new(0),
             rung: Mutex::default(),
             turn: AtomicUsize::new(0),
             this: this.clone(),
@@ -179,9 +247,7 @@ impl PollGroup {
             if slot.set_active(true) {
                 return;
             }
-            active.push_back(Arc::clone(slot));
-            let most = if slot.polls_lane() { ACTIVE_LANES_MAX } else { ACTIVE_MAX };
-            if active.len() > most { active.pop_front() } else { None }
+            active.add(slot)
         };
         if let Some(surplus) = surplus {
             surplus.deactivate(false);
@@ -199,10 +265,13 @@ impl PollGroup {
             return;
         }
         let mut active = self.active.lock();
-        active.retain(|other| !Arc::ptr_eq(other, slot));
+        active.remove(slot);
         slot.set_active(false);
         drop(active);
         self.rung.lock().retain(|other| !Arc::ptr_eq(other, slot));
+        slot.unlist_doorbell();
+        // It may stay in use.
+        slot.deactivate(false);
     }
 
     /// A poll: what doorbells have left to it goes out.
@@ -226,51 +295,67 @@ impl PollGroup {
     /// An empty poll: looks at the connection that became active last and at one of the others, and
     /// at those that have something to receive unless that has `filled` the queue.
     pub fn look(&self, now: Instant, filled: impl Fn() -> bool) {
+        self.look_at(now, true, filled);
+    }
+
+    /// The same in a poll that has found something. What the application may yet answer is not
+    /// acknowledged now.
+    pub fn look_meanwhile(&self, now: Instant) {
+        self.look_at(now, false, || false);
+    }
+
+    fn look_at(&self, now: Instant, is_idle: bool, filled: impl Fn() -> bool) {
         if self.is_inherited() {
             return;
         }
         self.note_poll(ns_at(now));
         self.flush();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let (looked_at, due) = self.at_turn(turn, now);
-        looked_at.into_iter().flatten().for_each(|slot| slot.poll(now));
-        due.iter().for_each(|slot| slot.drive(TIME));
+        let looks = self.looks_of(turn, now, is_idle);
+        looks.polled.iter().flatten().flatten().for_each(|slot| slot.poll(now));
+        looks.due.iter().for_each(|slot| slot.drive(TIME));
+        looks.surplus.iter().for_each(|slot| slot.deactivate(false));
         if !filled() || turn.is_multiple_of(SKIPS_MAX) {
             self.set.poll(READY_MAX, now);
         }
     }
 
-    /// The connection that became active last, and one of the others; and those of some more of
-    /// which something is due, as an acknowledgement is that the application has not answered by
-    /// now. One that has no reason to be active any more is not.
-    fn at_turn(
-        &self,
-        turn: usize,
-        now: Instant,
-    ) -> ([Option<Arc<ConnSlot>>; 2], Vec<Arc<ConnSlot>>) {
+    /// What the poll `turn` looks at. An application that is idle has answered what it wanted to:
+    /// acknowledgements that waited for that are due.
+    fn looks_of(&self, turn: usize, now: Instant, is_idle: bool) -> TurnLooks {
         let mut active = self.active.lock();
-        let others = active.len().saturating_sub(1);
-        if others == 0 {
-            return ([active.back().cloned(), None], Vec::new());
+        let ActiveList { lanes, others } = &mut *active;
+        let other = if is_idle { at_turn(others, turn) } else { [None, None] };
+        let polled = [at_turn(lanes, turn), other];
+        let is_due = |slot: &&Arc<ConnSlot>| slot.is_due(now) || is_idle && slot.owes_reply();
+        let now_ns = ns_at(now);
+        if self.swept_ns.load(Ordering::Relaxed).saturating_add(SWEEP_NS) > now_ns {
+            let first = turn.wrapping_mul(DUE_LOOKS);
+            let some = (0..DUE_LOOKS.min(others.len()))
+                .map(|at| &others[first.wrapping_add(at) % others.len()]);
+            let due = some.filter(is_due).cloned().collect();
+            return TurnLooks { polled, due, ..TurnLooks::default() };
         }
-        let other = Arc::clone(&active[turn % others]);
-        if !other.is_leased() && !other.owes_reply() {
-            active.remove(turn % others);
-            other.set_active(false);
-        }
-        let looks = DUE_LOOKS.min(active.len());
-        let first = turn.wrapping_mul(DUE_LOOKS);
-        let some = (0..looks).map(|at| &active[first.wrapping_add(at) % active.len()]);
-        let due = some.filter(|slot| slot.is_due(now) || slot.owes_reply()).cloned().collect();
-        ([active.back().cloned(), Some(other)], due)
+        self.swept_ns.store(now_ns, Ordering::Relaxed);
+        let due = active.all().filter(is_due).cloned().collect();
+        TurnLooks { polled, due, surplus: Self::sort_lanes(&mut active) }
+    }
+
+    /// Puts those among the lanes that have got one since they became active; gives those that make
+    /// room for them.
+    fn sort_lanes(active: &mut ActiveList) -> Vec<Arc<ConnSlot>> {
+        let new: Vec<_> = active.others.iter().filter(|slot| slot.polls_lane()).cloned().collect();
+        active.others.retain(|slot| !new.iter().any(|lane| Arc::ptr_eq(lane, slot)));
+        new.iter().filter_map(|slot| active.add(slot)).collect()
     }
 
     /// Takes the lease on the set, if this poll and the last are a loop.
     fn note_poll(&self, now_ns: u64) {
         let last_ns = self.polled_ns.swap(now_ns, Ordering::Relaxed);
         let polls = self.polls.load(Ordering::Relaxed);
-        let between = polls.wrapping_sub(self.polls_before.swap(polls, Ordering::Relaxed));
-        let loop_ns = LOOP_NS.saturating_add(between.saturating_mul(POLL_LOOP_NS));
+        let before = self.polls_before.swap(polls, Ordering::Relaxed);
+        let between = polls.saturating_sub(before).min(BETWEEN_MAX);
+        let loop_ns = LOOP_NS + between * POLL_LOOP_NS;
         let inline = self.host.settings().progress == ProgressMode::Inline;
         if inline || last_ns.saturating_add(loop_ns) > now_ns {
             self.looped_ns.store(now_ns, Ordering::Relaxed);
@@ -353,7 +438,7 @@ impl PollGroup {
     fn put_down_active(&self, missed: bool) {
         self.flush();
         let active = std::mem::take(&mut *self.active.lock());
-        active.iter().for_each(|slot| slot.deactivate(missed));
+        active.all().for_each(|slot| slot.deactivate(missed));
     }
 
     /// Has the reactor watch the set again, and do what is left to the application's next call.
@@ -379,16 +464,19 @@ impl PollGroup {
 impl Leased for PollGroup {
     fn reclaim(&self, before: Instant) -> bool {
         let polls = self.polls.load(Ordering::Relaxed);
+        let polled_ns = self.polled_ns.load(Ordering::Relaxed);
         let mut lease = self.lease.lock();
         // A thread may have much to take before it finds nothing.
-        let polled = self.polled_ns.load(Ordering::Relaxed) >= ns_at(before)
-            || std::mem::replace(&mut lease.polls, polls) != polls;
-        let quiet = std::mem::replace(&mut lease.quiet, !polled);
+        let is_busy = std::mem::replace(&mut lease.polls, polls) != polls
+            && polled_ns.saturating_add(BUSY_NS) >= ns_at(before);
+        let polled = polled_ns >= ns_at(before) || is_busy;
+        lease.quiet = if polled { 0 } else { lease.quiet + 1 };
         // Who works on what a poll has given it will poll again.
         let leased = lease.holder != Leaseholder::None;
-        if leased && (polled || !quiet) {
+        if leased && lease.quiet < QUIET_LOOKS {
             return false;
         }
+        lease.quiet = 0;
         lease.attended = false;
         // An application that polls memory between polls of its queue sees nothing meanwhile.
         if leased && self.set.is_ready() {

@@ -21,6 +21,9 @@ use crate::wakes::PostponedWakes;
 
 /// How long what is due may wait that a thread is to see to which polls many connections.
 const GROUP_PAUSE: Duration = Duration::from_millis(1);
+/// The same for an acknowledgement, while the application takes other completions and may yet
+/// answer.
+const REPLY_PAUSE: Duration = Duration::from_millis(10);
 
 impl ConnSlot {
     pub(super) fn set(&self) -> Option<&Arc<PollSet>> {
@@ -78,8 +81,8 @@ impl ConnSlot {
         if self.group().is_none() {
             return;
         }
-        // One look in a millisecond at most, as with leases.
-        let due = driver.due().map(|due| due.max(now + GROUP_PAUSE));
+        let pause = if driver.has_deferred_reply() { REPLY_PAUSE } else { GROUP_PAUSE };
+        let due = driver.due().map(|due| due.max(now + pause));
         self.due_ns.store(due.map_or(u64::MAX, ns_at), Ordering::Relaxed);
         if self.polls_lane() != driver.has_lane() {
             self.polls_lane.store(driver.has_lane(), Ordering::Relaxed);
@@ -93,7 +96,12 @@ impl ConnSlot {
         self.flush();
         self.send_reply(missed);
         if self.is_leased() {
-            self.rest();
+            // The set knows whether something has come, but for lanes.
+            match missed && self.polls_lane() {
+                true => self.take_lease(self.slot.lock()),
+                false => self.rest(),
+            }
+            self.drive(0);
         }
     }
 
@@ -245,11 +253,7 @@ impl ConnSlot {
     /// something arrived that it did not see, or waited for it to leave.
     pub(super) fn take_lease(&self, mut guard: MutexGuard<'_, Guarded>) {
         let (now, wakes) = (clock::now(), PostponedWakes::begin());
-        // The lease of a group covers those of its connections.
-        let is_covered = self.group().is_some_and(|group| group.is_leased());
-        if let Guarded { driver: Some(driver), polls, .. } = &mut *guard
-            && !is_covered
-        {
+        if let Guarded { driver: Some(driver), polls, .. } = &mut *guard {
             if driver.is_leased() && driver.has_arrivals() {
                 polls.lease_backoff.begin(now);
             }
@@ -272,14 +276,16 @@ impl ConnSlot {
             self.with_driver(|driver| driver.schedule().blocked = true);
             return;
         }
-        let doorbell = self.lease.ring();
-        self.list_doorbell();
-        match doorbell {
-            Doorbell::Send => return self.send(),
+        match self.lease.ring() {
+            Doorbell::Send => {
+                self.list_doorbell();
+                return self.send();
+            }
             Doorbell::Leave => {}
             Doorbell::LeaveAndAttend => self.attend(),
         }
         self.slot.leave(SEND);
+        self.list_doorbell();
         // The reactor may have looked for the last time just before.
         if !self.lease.is_attended() {
             self.drive(0);
@@ -310,6 +316,7 @@ impl ConnSlot {
         let brief = driver.step_briefly(sends, now);
         if brief == Brief::Done {
             self.lease.note_work();
+            self.note_due(driver, now);
         }
         brief
     }

@@ -129,8 +129,10 @@ impl Leased for ConnSlot {
         if self.slot.pending() & SEND != 0 {
             self.lease.end_stream();
         }
+        // The lease of a group covers those of its connections.
+        let is_covered = self.group().is_some_and(|group| group.is_leased());
         match guard {
-            Some(guard) if over => self.take_lease(guard),
+            Some(guard) if over && !is_covered => self.take_lease(guard),
             guard => drop(guard),
         }
         // What a poll has missed, and what was left to the holder of the lock, which this was.

@@ -382,7 +382,8 @@ impl Transport for ShuttleSocket {
         let mut received = self.receive_lane(core, step);
         let looks = self.moderation.as_ref().is_some_and(|own| own.is_due(step.now));
         // What is about to be taken for lost may be acknowledged by what waits in the socket.
-        let looks = looks || step.has(todo::RECEIVE) || step.due || step.stopped.is_some();
+        let looks = looks || step.due && self.lane.link().is_none();
+        let looks = looks || step.has(todo::RECEIVE) || step.stopped.is_some();
         if looks && self.is_due_for_socket(core, step) {
             received |= self.receive_bundles(core);
         }
