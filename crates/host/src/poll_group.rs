@@ -47,11 +47,11 @@ const ACTIVE_OTHERS_MAX: usize = 1024;
 /// looks at all of them.
 const DUE_LOOKS: usize = 16;
 const SWEEP_NS: u64 = 1_000_000;
-/// Polls that found something since the last empty one, of which the time until the next is told
-/// from a pause of the application.
+/// Polls that found something, each of which lengthens the time after which the next empty poll is
+/// none of a loop; no more than these count.
 const BETWEEN_MAX: u64 = 64;
-/// Looks of the reactor, a millisecond apart, that find no poll and end a lease: a thread that works
-/// on many connections is sooner without a processor for so long than done with polling.
+/// Looks of the reactor, a millisecond apart, that find no poll and end a lease. A thread with many
+/// connections that has not polled for 2 ms more often waits for a processor than has stopped.
 const QUIET_LOOKS: u32 = 4;
 /// Polls that find something keep the lease for so long after the last one that has asked the set.
 const BUSY_NS: u64 = 10_000_000;
