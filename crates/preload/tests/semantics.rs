@@ -91,6 +91,11 @@ behaviours! {
 }
 
 #[test]
+fn a_thread_that_polls_many_connections_serves_each_of_them() {
+    hold_over("crowd", &["on", "copy", "off"]);
+}
+
+#[test]
 fn a_thread_that_often_sleeps_for_events_is_woken_and_interrupted_as_any() {
     hold_over("event_waits", &["on", "copy", "off"]);
 }
