@@ -167,8 +167,9 @@ pub(crate) struct PollGroup {
     active: Mutex<ActiveList>,
     /// When something due was looked for in all of them, in nanoseconds.
     swept_ns: AtomicU64,
-    /// Those whose doorbells rang since the last poll.
+    /// Those whose doorbells rang since the last poll, and whether there are any.
     rung: Mutex<Vec<Arc<ConnSlot>>>,
+    has_rung: AtomicBool,
     turn: AtomicUsize,
     this: Weak<Self>,
 }
@@ -201,6 +202,7 @@ impl PollGroup {
             active: Mutex::default(),
             swept_ns: AtomicU64::new(0),
             rung: Mutex::default(),
+            has_rung: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
             this: this.clone(),
         }))
@@ -257,6 +259,7 @@ impl PollGroup {
     /// A doorbell of a connection rings that is in no list of those.
     pub fn note_doorbell(&self, slot: Arc<ConnSlot>) {
         self.rung.lock().push(slot);
+        self.has_rung.store(true, Ordering::Release);
     }
 
     /// A connection goes away.
@@ -280,6 +283,10 @@ impl PollGroup {
             return;
         }
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if !self.has_rung.load(Ordering::Acquire) {
+            return;
+        }
+        self.has_rung.store(false, Ordering::Release);
         let mut rung = std::mem::take(&mut *self.rung.lock());
         for slot in rung.drain(..) {
             slot.unlist_doorbell();
