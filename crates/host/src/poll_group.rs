@@ -36,8 +36,8 @@ use crate::driver::todo::TIME;
 use crate::host::Host;
 use crate::lease::POLL_LOOP_NS;
 
-/// Connections that a poll takes from the set. No fewer can be active, so that all that this leads
-/// to is polled before any of them is put off the list.
+/// Connections that a poll takes from the set. At least as many can be active, so that all that
+/// this leads to is polled before any of them leaves the list.
 const READY_MAX: usize = 16;
 /// Active connections by shared memory, which polls look at in turn for arrivals, and others, of
 /// which the set says that something has come.
@@ -94,6 +94,8 @@ struct SetLease {
 struct ActiveList {
     lanes: VecDeque<Arc<ConnSlot>>,
     others: VecDeque<Arc<ConnSlot>>,
+    /// When all of them were looked at for something due, in nanoseconds.
+    swept_ns: u64,
 }
 
 impl ActiveList {
@@ -133,7 +135,7 @@ fn at_turn(list: &mut VecDeque<Arc<ConnSlot>>, turn: usize) -> [Option<Arc<ConnS
     [last, Some(other)]
 }
 
-/// What an empty poll looks at.
+/// What a poll looks at.
 #[derive(Default)]
 struct TurnLooks {
     /// For arrivals.
@@ -157,16 +159,14 @@ pub(crate) struct PollGroup {
     slept_for: AtomicBool,
     /// Whether a thread of the application has it.
     is_leased: AtomicBool,
-    /// The last empty poll, and the last of a loop of them, in nanoseconds.
+    /// The last poll that looked at connections, and the last of a loop of them, in nanoseconds.
     polled_ns: AtomicU64,
     looped_ns: AtomicU64,
     /// Polls, those that found something included; some may be missing.
     polls: AtomicU64,
-    /// Those before the last empty one.
+    /// Those before that poll.
     polls_before: AtomicU64,
     active: Mutex<ActiveList>,
-    /// When something due was looked for in all of them, in nanoseconds.
-    swept_ns: AtomicU64,
     /// Those whose doorbells rang since the last poll, and whether there are any.
     rung: Mutex<Vec<Arc<ConnSlot>>>,
     has_rung: AtomicBool,
@@ -200,7 +200,6 @@ impl PollGroup {
             polls: AtomicU64::new(0),
             polls_before: AtomicU64::new(0),
             active: Mutex::default(),
-            swept_ns: AtomicU64::new(0),
             rung: Mutex::default(),
             has_rung: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
@@ -331,19 +330,19 @@ impl PollGroup {
     /// acknowledgements that waited for that are due.
     fn looks_of(&self, turn: usize, now: Instant, is_idle: bool) -> TurnLooks {
         let mut active = self.active.lock();
-        let ActiveList { lanes, others } = &mut *active;
+        let ActiveList { lanes, others, swept_ns } = &mut *active;
         let other = if is_idle { at_turn(others, turn) } else { [None, None] };
         let polled = [at_turn(lanes, turn), other];
         let is_due = |slot: &&Arc<ConnSlot>| slot.is_due(now) || is_idle && slot.owes_reply();
         let now_ns = ns_at(now);
-        if self.swept_ns.load(Ordering::Relaxed).saturating_add(SWEEP_NS) > now_ns {
+        if swept_ns.saturating_add(SWEEP_NS) > now_ns {
             let first = turn.wrapping_mul(DUE_LOOKS);
             let some = (0..DUE_LOOKS.min(others.len()))
                 .map(|at| &others[first.wrapping_add(at) % others.len()]);
             let due = some.filter(is_due).cloned().collect();
             return TurnLooks { polled, due, ..TurnLooks::default() };
         }
-        self.swept_ns.store(now_ns, Ordering::Relaxed);
+        *swept_ns = now_ns;
         let due = active.all().filter(is_due).cloned().collect();
         TurnLooks { polled, due, surplus: Self::sort_lanes(&mut active) }
     }

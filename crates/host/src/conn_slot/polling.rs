@@ -19,9 +19,9 @@ use crate::lease::Doorbell;
 use crate::poll_group::PollGroup;
 use crate::wakes::PostponedWakes;
 
-/// How long what is due may wait that a thread is to see to which polls many connections.
+/// How late the timers of a connection may be while a thread has the lease of its group.
 const GROUP_PAUSE: Duration = Duration::from_millis(1);
-/// The same for an acknowledgement, while the application takes other completions and may yet
+/// How late an acknowledgement may be while the application takes other completions and may yet
 /// answer.
 const REPLY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -97,11 +97,12 @@ impl ConnSlot {
         self.send_reply(missed);
         if self.is_leased() {
             // The set knows whether something has come, but for lanes.
-            match missed && self.polls_lane() {
-                true => self.take_lease(self.slot.lock()),
-                false => self.rest(),
+            if missed && self.polls_lane() {
+                self.take_lease(self.slot.lock());
+                self.drive(0);
+            } else {
+                self.rest();
             }
-            self.drive(0);
         }
     }
 

@@ -53,3 +53,15 @@ static inline void check_octets(const uint8_t *octets, size_t count, uint64_t fr
 	for (size_t i = 0; i < count; i++)
 		CHECK(octets[i] == octet_at(from + i));
 }
+
+/* A socket that listens at a port of the loopback interface which the kernel chooses: `at`. */
+static inline int listen_on_loopback(struct sockaddr_in *at)
+{
+	socklen_t len = sizeof *at;
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	*at = (struct sockaddr_in){ .sin_family = AF_INET };
+	at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(bind(listener, (void *)at, len) == 0 && listen(listener, 16) == 0);
+	CHECK(getsockname(listener, (void *)at, &len) == 0);
+	return listener;
+}

@@ -8,12 +8,8 @@ static uint8_t octets[OCTETS];
 
 static int serve(const char *how)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	socklen_t len = sizeof at;
-	int fd, listener = socket(AF_INET, SOCK_STREAM, 0);
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
-	CHECK(getsockname(listener, (void *)&at, &len) == 0);
+	struct sockaddr_in at;
+	int fd, listener = listen_on_loopback(&at);
 	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
 	fd = accept(listener, NULL, NULL);
 	CHECK(fd >= 0);

@@ -7,12 +7,8 @@ static int caller = -1, callee = -1;
 /* Connects two sockets of this process. */
 static void join(void)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	socklen_t len = sizeof at;
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
-	CHECK(getsockname(listener, (void *)&at, &len) == 0);
+	struct sockaddr_in at;
+	int listener = listen_on_loopback(&at);
 	caller = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(connect(caller, (void *)&at, sizeof at) == 0);
 	callee = accept(listener, NULL, NULL);

@@ -32,12 +32,8 @@ static void send_all(const struct sockaddr_in *to, int after_us)
 
 int main(void)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	socklen_t len = sizeof at;
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
-	CHECK(getsockname(listener, (void *)&at, &len) == 0);
+	struct sockaddr_in at;
+	int listener = listen_on_loopback(&at);
 	for (int i = 0; i < ENDS; i++) {
 		int fd, status, waited_ms = 0;
 		pid_t child = fork(), found;
