@@ -77,6 +77,8 @@ pub(crate) struct ConnSlot {
     /// of the last step, for who polls the group.
     due_ns: AtomicU64,
     polls_lane: AtomicBool,
+    /// When a poll has moved something by its lane, in nanoseconds.
+    news_ns: AtomicU64,
     /// An acknowledgement waits for the application's next call, as far as others can tell.
     owes_reply: AtomicBool,
     /// The device of its queue pair.
@@ -133,6 +135,7 @@ impl ConnSlot {
             is_rung: AtomicBool::new(false),
             due_ns: AtomicU64::new(u64::MAX),
             polls_lane: AtomicBool::new(false),
+            news_ns: AtomicU64::new(0),
             owes_reply: AtomicBool::new(false),
             device,
             qp: Arc::downgrade(qp),

@@ -19,7 +19,8 @@
 //!
 //! Lock order: the state of a group, then the reactor's tables; each list is locked alone.
 
-use std::collections::VecDeque;
+mod active;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -35,18 +36,10 @@ use crate::conn_slot::ConnSlot;
 use crate::driver::todo::TIME;
 use crate::host::Host;
 use crate::lease::POLL_LOOP_NS;
+use active::ActiveList;
 
-/// Connections that a poll takes from the set. At least as many can be active, so that all that
-/// this leads to is polled before any of them leaves the list.
+/// Connections that a poll takes from the set.
 const READY_MAX: usize = 16;
-/// Active connections by shared memory, which polls look at in turn for arrivals, and others, of
-/// which the set says that something has come.
-const ACTIVE_LANES_MAX: usize = READY_MAX;
-const ACTIVE_OTHERS_MAX: usize = 1024;
-/// Active connections that an empty poll looks at for something that is due, and how often one
-/// looks at all of them.
-const DUE_LOOKS: usize = 16;
-const SWEEP_NS: u64 = 1_000_000;
 /// Polls that found something, each of which lengthens the time after which the next empty poll is
 /// none of a loop; no more than these count.
 const BETWEEN_MAX: u64 = 64;
@@ -87,63 +80,6 @@ struct SetLease {
     /// Polls that had come by then.
     polls: u64,
     backoff: Backoff,
-}
-
-/// Connections that have a lease or an acknowledgement that waits.
-#[derive(Default)]
-struct ActiveList {
-    lanes: VecDeque<Arc<ConnSlot>>,
-    others: VecDeque<Arc<ConnSlot>>,
-    /// When all of them were looked at for something due, in nanoseconds.
-    swept_ns: u64,
-}
-
-impl ActiveList {
-    /// Adds `slot`, which is not there; gives the one that makes room for it.
-    fn add(&mut self, slot: &Arc<ConnSlot>) -> Option<Arc<ConnSlot>> {
-        let (list, most) = match slot.polls_lane() {
-            true => (&mut self.lanes, ACTIVE_LANES_MAX),
-            false => (&mut self.others, ACTIVE_OTHERS_MAX),
-        };
-        list.push_back(Arc::clone(slot));
-        if list.len() > most { list.pop_front() } else { None }
-    }
-
-    fn remove(&mut self, slot: &Arc<ConnSlot>) {
-        self.lanes.retain(|other| !Arc::ptr_eq(other, slot));
-        self.others.retain(|other| !Arc::ptr_eq(other, slot));
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Arc<ConnSlot>> {
-        self.lanes.iter().chain(&self.others)
-    }
-}
-
-/// The one of `list` that was added last, and one of those before; which is no longer there if it
-/// has no reason to be.
-fn at_turn(list: &mut VecDeque<Arc<ConnSlot>>, turn: usize) -> [Option<Arc<ConnSlot>>; 2] {
-    let before = list.len().saturating_sub(1);
-    let last = list.back().cloned();
-    if before == 0 {
-        return [last, None];
-    }
-    let other = Arc::clone(&list[turn % before]);
-    if !other.is_leased() && !other.owes_reply() {
-        list.remove(turn % before);
-        other.set_active(false);
-    }
-    [last, Some(other)]
-}
-
-/// What a poll looks at.
-#[derive(Default)]
-struct TurnLooks {
-    /// For arrivals.
-    polled: [[Option<Arc<ConnSlot>>; 2]; 2],
-    /// For what is due.
-    due: Vec<Arc<ConnSlot>>,
-    /// Has made room for another one.
-    surplus: Vec<Arc<ConnSlot>>,
 }
 
 /// Connections that are polled together, and the completion queues that do so.
@@ -317,42 +253,14 @@ impl PollGroup {
         self.note_poll(ns_at(now));
         self.flush();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let looks = self.looks_of(turn, now, is_idle);
-        looks.polled.iter().flatten().flatten().for_each(|slot| slot.poll(now));
+        let looks = self.active.lock().looks(turn, now, is_idle);
+        looks.lanes.iter().flatten().for_each(|slot| slot.poll(now));
+        looks.others.iter().flatten().for_each(|slot| slot.poll(now));
         looks.due.iter().for_each(|slot| slot.drive(TIME));
-        looks.surplus.iter().for_each(|slot| slot.deactivate(false));
+        looks.left.iter().for_each(|slot| slot.deactivate(false));
         if !filled() || turn.is_multiple_of(SKIPS_MAX) {
             self.set.poll(READY_MAX, now);
         }
-    }
-
-    /// What the poll `turn` looks at. An application that is idle has answered what it wanted to:
-    /// acknowledgements that waited for that are due.
-    fn looks_of(&self, turn: usize, now: Instant, is_idle: bool) -> TurnLooks {
-        let mut active = self.active.lock();
-        let ActiveList { lanes, others, swept_ns } = &mut *active;
-        let other = if is_idle { at_turn(others, turn) } else { [None, None] };
-        let polled = [at_turn(lanes, turn), other];
-        let is_due = |slot: &&Arc<ConnSlot>| slot.is_due(now) || is_idle && slot.owes_reply();
-        let now_ns = ns_at(now);
-        if swept_ns.saturating_add(SWEEP_NS) > now_ns {
-            let first = turn.wrapping_mul(DUE_LOOKS);
-            let some = (0..DUE_LOOKS.min(others.len()))
-                .map(|at| &others[first.wrapping_add(at) % others.len()]);
-            let due = some.filter(is_due).cloned().collect();
-            return TurnLooks { polled, due, ..TurnLooks::default() };
-        }
-        *swept_ns = now_ns;
-        let due = active.all().filter(is_due).cloned().collect();
-        TurnLooks { polled, due, surplus: Self::sort_lanes(&mut active) }
-    }
-
-    /// Puts those among the lanes that have got one since they became active; gives those that make
-    /// room for them.
-    fn sort_lanes(active: &mut ActiveList) -> Vec<Arc<ConnSlot>> {
-        let new: Vec<_> = active.others.iter().filter(|slot| slot.polls_lane()).cloned().collect();
-        active.others.retain(|slot| !new.iter().any(|lane| Arc::ptr_eq(lane, slot)));
-        new.iter().filter_map(|slot| active.add(slot)).collect()
     }
 
     /// Takes the lease on the set, if this poll and the last are a loop.

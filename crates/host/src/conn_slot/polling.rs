@@ -71,6 +71,11 @@ impl ConnSlot {
         self.polls_lane.load(Ordering::Relaxed)
     }
 
+    /// When a poll has moved something by its lane, in nanoseconds.
+    pub fn news_ns(&self) -> u64 {
+        self.news_ns.load(Ordering::Relaxed)
+    }
+
     /// Whether something of it is due that the reactor does not look after, as its lease has it.
     pub fn is_due(&self, now: Instant) -> bool {
         self.is_leased() && self.due_ns.load(Ordering::Relaxed) <= ns_at(now)
@@ -318,6 +323,7 @@ impl ConnSlot {
         if brief == Brief::Done {
             self.lease.note_work();
             self.note_due(driver, now);
+            self.news_ns.store(ns_at(now), Ordering::Relaxed);
         }
         brief
     }

@@ -25,7 +25,7 @@ use super::{AnySocket, Driver};
 
 /// So long after a brief step a whole one comes at the latest, which counts what was done: a count
 /// that other processes see is written too seldom to slow down what it counts.
-const UNCOUNTED: Duration = Duration::from_millis(1);
+const UNCOUNTED: Duration = Duration::from_millis(10);
 
 /// What came of a brief step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
