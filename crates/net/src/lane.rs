@@ -40,7 +40,7 @@ use weft_verbs::qp::send_queue::SendQueue;
 use crate::tcp::Received;
 use loan::LoanLoss;
 use memory::Mapping;
-use page::{DirectionPage, pack, sleeps, unpack};
+use page::{DirectionPage, has_reached, pack, sleeps, unpack};
 use ring::{Corrupt, RingReader, RingWriter};
 
 /// A segment of so many bytes is a sign that it pays to try whether the peer's memory can be read.
@@ -59,6 +59,17 @@ enum LaneEnd {
     Responder,
 }
 
+/// Which of its segments a side that sleeps is woken for when the peer has taken them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckWake {
+    /// None.
+    Never,
+    /// The next one that it takes, of either flow.
+    Next,
+    /// Those of [`LaneFlow::Requests`] up to this one, counted since the lane began.
+    Requests(u64),
+}
+
 /// One end of a lane.
 pub struct ShmLane {
     bell: HighFd,
@@ -72,6 +83,8 @@ pub struct ShmLane {
     told: [u64; 2],
     /// What this side sleeps for, one of [`mod@sleeps`].
     asleep_for: u32,
+    /// Of which count of segments taken the peer is to tell it then.
+    awaited: [u32; 2],
     /// What the peer had said last of a message that waits for a receive, as a word, and whether
     /// this side knows that it has refused a loan.
     heard_not_ready: Cell<u64>,
@@ -107,6 +120,7 @@ impl ShmLane {
             mapping: Arc::clone(mapping),
             told: [0; 2],
             asleep_for: sleeps::NOT,
+            awaited: [0; 2],
             heard_not_ready: Cell::new(pack(None)),
             heard_refusal: false,
             polls: 0,
@@ -164,7 +178,7 @@ impl ShmLane {
 
     /// What the peer is told that this side sleeps for, until it rings.
     fn said(&self) -> u32 {
-        self.page(self.back).reader_sleeps.0.load(Ordering::Acquire)
+        self.page(self.back).reader_sleeps.0.what.load(Ordering::Acquire)
     }
 
     /// Whether something arrived, or everything was taken and nothing will any more.
@@ -241,11 +255,11 @@ impl ShmLane {
         self.shutdown();
     }
 
-    /// Wakes the peer if it sleeps for `what` or more.
-    fn wake_peer(&self, what: u32) {
+    /// Wakes the peer if it sleeps, for something that was written.
+    fn wake_peer(&self) {
         fence(Ordering::SeqCst);
-        let sleeps = &self.page(self.out).reader_sleeps.0;
-        if sleeps.load(Ordering::Relaxed) >= what
+        let sleeps = &self.page(self.out).reader_sleeps.0.what;
+        if sleeps.load(Ordering::Relaxed) != sleeps::NOT
             && sleeps.swap(sleeps::NOT, Ordering::AcqRel) != sleeps::NOT
         {
             // A bell that is full rings already.
@@ -253,17 +267,54 @@ impl ShmLane {
         }
     }
 
-    /// Says that this side sleeps until something arrives, or also until its own segments were
-    /// taken; whether there is something to do already, so that it should not.
-    pub fn sleep(&mut self, for_acks: bool) -> bool {
-        let what = if for_acks { sleeps::FOR_ALL } else { sleeps::FOR_SEGMENTS };
+    /// Wakes it if it sleeps until as many of its segments were taken as now are.
+    fn wake_peer_for_acks(&self) {
+        fence(Ordering::SeqCst);
+        if self.waits_for_acks() {
+            self.wake_peer();
+        }
+    }
+
+    /// Says that this side sleeps until something arrives, or also until so many of its own
+    /// segments were taken; whether there is something to do already, so that it should not.
+    pub fn sleep(&mut self, for_acks: AckWake) -> bool {
+        let what = match for_acks {
+            AckWake::Never => sleeps::FOR_SEGMENTS,
+            _ => sleeps::FOR_ALL,
+        };
+        let awaited = self.awaited_of(for_acks);
         // What was said and not heard still holds.
-        if self.asleep_for != what || self.is_rung() {
-            self.asleep_for = what;
-            self.page(self.back).reader_sleeps.0.store(what, Ordering::Relaxed);
+        if (self.asleep_for, self.awaited) != (what, awaited) || self.is_rung() {
+            (self.asleep_for, self.awaited) = (what, awaited);
+            let said = &self.page(self.back).reader_sleeps.0;
+            for (word, acks) in said.acks.iter().zip(awaited) {
+                word.store(acks, Ordering::Relaxed);
+            }
+            said.what.store(what, Ordering::Release);
             fence(Ordering::SeqCst);
         }
-        self.has_arrivals() || for_acks && self.has_acks() || self.has_word()
+        self.has_arrivals() || self.is_acknowledged(for_acks) || self.has_word()
+    }
+
+    /// The counts of segments taken that are news to a side that sleeps so, modulo 2^32.
+    fn awaited_of(&self, for_acks: AckWake) -> [u32; 2] {
+        let told = self.told.map(|told| told as u32);
+        // None that the other flow comes to soon.
+        let never = told.map(|told| told.wrapping_add(i32::MAX as u32));
+        match for_acks {
+            AckWake::Never => self.awaited,
+            AckWake::Next => told.map(|told| told.wrapping_add(1)),
+            AckWake::Requests(count) => [count as u32, never[LaneFlow::Responses as usize]],
+        }
+    }
+
+    fn is_acknowledged(&mut self, for_acks: AckWake) -> bool {
+        if for_acks == AckWake::Never {
+            return false;
+        }
+        self.refresh();
+        let placed = self.writers.each_ref().map(|writer| writer.placed() as u32);
+        has_reached(placed, self.awaited)
     }
 
     /// Whether the peer has said that a message waits for a receive, and [`SegmentLane::not_ready`]
@@ -279,13 +330,13 @@ impl ShmLane {
     /// Says that this side polls.
     pub fn wake(&mut self) {
         if std::mem::replace(&mut self.asleep_for, sleeps::NOT) != sleeps::NOT {
-            self.page(self.back).reader_sleeps.0.store(sleeps::NOT, Ordering::Relaxed);
+            self.page(self.back).reader_sleeps.0.what.store(sleeps::NOT, Ordering::Relaxed);
         }
     }
 
     /// Waits up to a millisecond for the peer.
     pub fn wait(&mut self) {
-        if !self.sleep(true) {
+        if !self.sleep(AckWake::Next) {
             crate::tcp::wait(self.bell(), false);
         }
     }
@@ -293,7 +344,7 @@ impl ShmLane {
     /// Ends the sending half: the peer sees the end after everything written before.
     pub fn shutdown_write(&self) {
         self.page(self.out).finished.0.store(1, Ordering::Release);
-        self.wake_peer(sleeps::FOR_SEGMENTS);
+        self.wake_peer();
     }
 
     /// Ends both halves, also for copies of the socket that a forked child holds.
@@ -320,7 +371,7 @@ impl SegmentLane for ShmLane {
         let is_over = !self.readers.iter().any(|reader| reader.loss() == Some(LoanLoss::Unmapped));
         if !is_over {
             self.page(self.back).loan.set_answer(Loan::Refused);
-            self.wake_peer(sleeps::FOR_SEGMENTS);
+            self.wake_peer();
         }
         is_over
     }
@@ -341,7 +392,7 @@ impl SegmentLane for ShmLane {
         let taken = self.readers.each_ref().map(RingReader::announced);
         let [requests, responses] = self.writers.each_mut().map(|writer| writer.publish(taken));
         if requests || responses {
-            self.wake_peer(sleeps::FOR_SEGMENTS);
+            self.wake_peer();
         }
     }
 
@@ -372,7 +423,7 @@ impl SegmentLane for ShmLane {
     fn release(&mut self) {
         let [requests, responses] = self.readers.each_mut().map(RingReader::release);
         if requests || responses {
-            self.wake_peer(sleeps::FOR_ALL);
+            self.wake_peer_for_acks();
         }
     }
 
@@ -381,7 +432,8 @@ impl SegmentLane for ShmLane {
     }
 
     fn waits_for_acks(&self) -> bool {
-        self.page(self.out).reader_sleeps.0.load(Ordering::Relaxed) == sleeps::FOR_ALL
+        let taken = self.readers.each_ref().map(RingReader::taken);
+        self.page(self.out).reader_sleeps.0.awaits(taken)
     }
 
     fn placed(&mut self) -> [u64; 2] {
@@ -399,7 +451,7 @@ impl SegmentLane for ShmLane {
         // It is the reader of a direction who says so.
         let word = &self.page(self.back).not_ready.0;
         if word.swap(pack(not_ready), Ordering::AcqRel) != pack(not_ready) && not_ready.is_some() {
-            self.wake_peer(sleeps::FOR_SEGMENTS);
+            self.wake_peer();
         }
     }
 

@@ -36,4 +36,4 @@ pub use capability::PeerExtensions;
 pub use fault::StreamFault;
 pub use rx::RxPort;
 pub use stream::{LlpKind, RdmapStream, RnrWait, Role, RtrMessage, StreamConfig, StreamStats};
-pub use tx::TxPort;
+pub use tx::{TxPort, request_of};

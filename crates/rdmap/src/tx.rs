@@ -50,6 +50,12 @@ fn widen(seq: u32, tail: u32) -> u32 {
     tail.wrapping_add(seq.wrapping_sub(tail) & SEQ_MASK)
 }
 
+/// The request that the segment `id` is of, in a queue whose oldest request is `tail`; none if it
+/// is of a response or of the protocol's own messages.
+pub fn request_of(id: &SegmentId, tail: u32) -> Option<u32> {
+    matches!(id.wqe >> 29, REQUEST | IMMEDIATE).then(|| widen(id.wqe & SEQ_MASK, tail))
+}
+
 /// The sending side of a stream: hands segments of a queue pair to the lower layer.
 ///
 /// It locks the send queue and the region table for as long as it lives, which should be one batch.

@@ -232,12 +232,13 @@ impl Conn {
         }
     }
 
-    /// Whether the peer has yet to place something that is in its lane.
-    pub fn is_in_flight(&self) -> bool {
+    /// Segments of requests that the peer has placed of its lane when the next request completes
+    /// that gives a completion, or `all` that are under way; none if that awaits no segment.
+    pub fn awaited_acks(&self, all: bool) -> Option<u64> {
         match self {
-            Self::Mpa(mpa) => mpa.is_in_flight(),
-            Self::Shuttle(shuttle) => shuttle.is_in_flight(),
-            Self::Datagram(_) | Self::Loopback(_) => false,
+            Self::Mpa(mpa) => mpa.awaited_acks(all),
+            Self::Shuttle(shuttle) => shuttle.awaited_acks(all),
+            Self::Datagram(_) | Self::Loopback(_) => None,
         }
     }
 

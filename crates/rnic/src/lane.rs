@@ -18,10 +18,11 @@
 
 use std::collections::VecDeque;
 
-use weft_rdmap::{RdmapStream, RxPort, StreamFault, TxPort};
+use weft_rdmap::{RdmapStream, RxPort, StreamFault, TxPort, request_of};
 use weft_shuttle::reply_habit::ReplyHabit;
 use weft_verbs::Qp;
 use weft_verbs::mr::SegmentPayload;
+use weft_verbs::qp::SendWqe;
 use weft_verbs::qp::send_queue::SendQueue;
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::ddp::{self, DdpHeader, TAGGED_LEN};
@@ -153,7 +154,7 @@ pub trait SegmentLane {
     fn release(&mut self);
     /// Has what is published next tell what was taken, to the peer that finds it and no sooner.
     fn announce(&mut self);
-    /// Whether the peer sleeps until its segments are acknowledged.
+    /// Whether the peer sleeps until as many of its segments are acknowledged as were taken.
     fn waits_for_acks(&self) -> bool;
     /// Segments of each flow that the peer has taken since the lane began.
     fn placed(&mut self) -> [u64; 2];
@@ -171,6 +172,13 @@ struct AwaitedRun {
     placed: u64,
     /// Each further one is complete when it is placed too; else all are with the first.
     one_by_one: bool,
+}
+
+impl AwaitedRun {
+    /// Segments of the flow that the peer has placed when all of these are complete.
+    fn end(&self) -> u64 {
+        self.placed + if self.one_by_one { self.run.count - 1 } else { 0 }
+    }
 }
 
 /// Segments of one flow that are not complete.
@@ -298,8 +306,28 @@ impl LaneTraffic {
     }
 
     /// Whether something is complete only when the peer has placed more.
-    pub fn is_in_flight(&self) -> bool {
+    fn is_in_flight(&self) -> bool {
         self.flights.iter().any(|flight| !flight.runs.is_empty())
+    }
+
+    /// Requests' segments that the peer has placed when the next request completes that gives a
+    /// completion, or `all` that are under way; none if that needs no segment to be placed.
+    pub fn awaited_acks(&self, rdmap: &RdmapStream, qp: &Qp, all: bool) -> Option<u64> {
+        let runs = &self.flights[LaneFlow::Requests as usize].runs;
+        let next = runs.front()?.placed;
+        let sq = qp.sq();
+        // What is not sent may wait for any of those that are.
+        if sq.has_pending() || rdmap.rnr().is_some() {
+            return Some(next);
+        }
+        let last = if all { None } else { Some(sq.find(SendWqe::is_signaled)?) };
+        let tail = sq.tail();
+        drop(sq);
+        let is_before = |run: &&AwaitedRun| match (last, request_of(&run.run.first, tail)) {
+            (Some(last), Some(seq)) => seq.wrapping_sub(tail) <= last.wrapping_sub(tail),
+            _ => true,
+        };
+        runs.iter().take_while(is_before).last().map(AwaitedRun::end)
     }
 
     /// Places what has arrived. `patient`: a message without a receive waits for one.

@@ -210,9 +210,9 @@ impl MpaQp {
         self.lane.as_ref().and_then(LaneTraffic::ack_due_ns)
     }
 
-    /// Whether the peer has yet to place something.
-    pub fn is_in_flight(&self) -> bool {
-        self.lane.as_ref().is_some_and(LaneTraffic::is_in_flight)
+    /// What the peer has to place for something to complete; see [`LaneTraffic::awaited_acks`].
+    pub fn awaited_acks(&self, all: bool) -> Option<u64> {
+        self.lane.as_ref()?.awaited_acks(&self.rdmap, &self.qp, all)
     }
 
     /// Whether the peer has yet to read memory that is lent to it.

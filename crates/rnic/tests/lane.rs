@@ -12,7 +12,7 @@ use common::{ALL, Memory, Side, agreed};
 use weft_rnic::mpa::MpaRole;
 use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
 use weft_rnic::{Conn, Input, LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane, Sending};
-use weft_verbs::SendOp;
+use weft_verbs::{SendFlags, SendOp, SendWr};
 
 const SUCCESS: u32 = 0;
 const FLUSHED: u32 = 5;
@@ -295,4 +295,52 @@ fn a_write_of_an_rnic_is_complete_when_it_is_placed_and_its_send_when_it_is_writ
     a.step();
     a.conn.handle(Input::Close, 0);
     assert_eq!(a.side.statuses(), [(4, SUCCESS)]);
+}
+
+#[test]
+fn who_sleeps_need_only_hear_of_segments_that_bring_a_completion() {
+    let mut ends = pair(true);
+    settle(&mut ends);
+    let [a, b] = &mut ends;
+    let (here, there) = (a.side.memory(150_000, ALL), b.side.memory(150_000, ALL));
+    let op = SendOp::Write { to: there.addr(), stag: there.key };
+    let post = |end: &End, flags| {
+        let sges = &[here.sge(0, 150_000)];
+        end.side.qp.post_send(&SendWr { wr_id: 1, op, flags, sges }).unwrap();
+    };
+    assert_eq!(a.conn.awaited_acks(true), None);
+    post(a, SendFlags::default());
+    assert!(a.conn.awaited_acks(false).is_none(), "nothing is sent yet");
+    a.lane.room_bytes = 600_000;
+    a.step();
+    assert_eq!(a.conn.awaited_acks(false), None);
+    let first = a.conn.awaited_acks(true).unwrap();
+    post(a, SendFlags::SIGNALED);
+    post(a, SendFlags::default());
+    a.step();
+    let (signaled, all) = (a.conn.awaited_acks(false).unwrap(), a.conn.awaited_acks(true).unwrap());
+    assert!(all > signaled && signaled > first);
+    assert_eq!(all - signaled, signaled - first, "as many segments each");
+    while b.step() | a.step() {}
+    assert_eq!((a.conn.awaited_acks(true), a.side.statuses().len()), (None, 1));
+    a.lane.room_bytes = 0;
+    post(a, SendFlags::SIGNALED);
+    assert_eq!(a.conn.awaited_acks(true), None, "it waits for room");
+}
+
+#[test]
+fn what_is_not_sent_waits_for_any_segment_before_it() {
+    let mut ends = pair(true);
+    settle(&mut ends);
+    let [a, b] = &mut ends;
+    let (here, there) = (a.side.memory(64, ALL), b.side.memory(64, ALL));
+    let op = SendOp::Write { to: there.addr(), stag: there.key };
+    let sges = &[here.sge(0, 8)];
+    for _ in 0..2 {
+        a.side.qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::default(), sges }).unwrap();
+    }
+    a.step();
+    let all = a.conn.awaited_acks(true).unwrap();
+    a.side.qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::default(), sges }).unwrap();
+    assert_eq!(a.conn.awaited_acks(false), Some(all - 1));
 }

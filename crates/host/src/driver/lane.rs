@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_net::lane::ShmLane;
+use weft_net::lane::{AckWake, ShmLane};
 use weft_net::tcp::Ready;
 use weft_os::clock::{self, instant_at, ns_at};
 use weft_rnic::{Conn, ConnEvent, Input, Sending};
@@ -174,8 +174,14 @@ impl LaneLink {
         // connections: a poll looks at those that have news.
         let drains = core.qp.state() == QpState::Sqd;
         let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group() || drains;
-        let in_flight = needs_bell && core.conn.as_ref().is_some_and(Conn::is_in_flight);
-        self.lane.sleep(in_flight || self.is_full) || self.has_more
+        let awaited = core.conn.as_ref().filter(|_| needs_bell);
+        let awaited = awaited.and_then(|conn| conn.awaited_acks(drains));
+        let for_acks = match awaited {
+            _ if self.is_full => AckWake::Next,
+            None => AckWake::Never,
+            Some(count) => AckWake::Requests(count),
+        };
+        self.lane.sleep(for_acks) || self.has_more
     }
 
     /// Answers Reads that follow each other closely, without a turn of the reactor between them;

@@ -11,8 +11,8 @@ use weft_verbs::qp::QpCap;
 use weft_verbs::qp::send_queue::SendQueue;
 use weft_verbs::{Access, Pd};
 
-use super::ShmLane;
 use super::tests::{byte_at, pair, take};
+use super::{AckWake, ShmLane};
 
 use LaneFlow::Requests;
 
@@ -170,8 +170,8 @@ fn a_sender_hears_that_its_memory_is_gone() {
     assert!(!target.place(payload) && payload.is_lost());
     assert!(!there.refuse());
     assert_eq!(here.loan(), Loan::Refused);
-    assert!(here.sleep(false), "it may not have looked since");
-    assert!(!here.sleep(false), "it is told once");
+    assert!(here.sleep(AckWake::Never), "it may not have looked since");
+    assert!(!here.sleep(AckWake::Never), "it is told once");
     // SAFETY: as above.
     assert_eq!(unsafe { libc::munmap(start, len / 2) }, 0);
     assert_eq!(here.push(Requests, &gather), Pushed::Gone);

@@ -1,7 +1,7 @@
 //! The page of counters of one direction of a lane.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_rnic::NotReady;
 use weft_rnic::wire::ids::Msn;
@@ -16,8 +16,30 @@ pub mod sleeps {
     pub const NOT: u32 = 0;
     /// What is written in this direction.
     pub const FOR_SEGMENTS: u32 = 1;
-    /// That, and that its own segments in the other direction were taken.
+    /// That, and that some of its own segments in the other direction were taken.
     pub const FOR_ALL: u32 = 2;
+}
+
+/// What a side sleeps for.
+#[repr(C)]
+pub struct SleepWords {
+    /// One of [`mod@sleeps`].
+    pub what: AtomicU32,
+    /// Of [`sleeps::FOR_ALL`]: so many segments of one of the flows taken, modulo 2^32, are news.
+    pub acks: [AtomicU32; 2],
+}
+
+impl SleepWords {
+    /// Whether it sleeps until as many segments were taken as now are, or fewer.
+    pub fn awaits(&self, taken: [u32; 2]) -> bool {
+        let acks = self.acks.each_ref().map(|acks| acks.load(Ordering::Relaxed));
+        self.what.load(Ordering::Acquire) == sleeps::FOR_ALL && has_reached(taken, acks)
+    }
+}
+
+/// Whether one of two counts modulo 2^32 is no less than what is awaited of it.
+pub fn has_reached(counts: [u32; 2], awaited: [u32; 2]) -> bool {
+    counts.iter().zip(awaited).any(|(count, awaited)| count.wrapping_sub(awaited) as i32 >= 0)
 }
 
 /// A value with a cache line of its own.
@@ -29,8 +51,8 @@ pub struct Line<T>(pub T);
 pub struct DirectionPage {
     /// The rings.
     pub flows: [FlowCounters; 2],
-    /// One of [`mod@sleeps`], of who reads this direction.
-    pub reader_sleeps: Line<AtomicU32>,
+    /// What who reads this direction sleeps for.
+    pub reader_sleeps: Line<SleepWords>,
     /// Nothing follows.
     pub finished: Line<AtomicU32>,
     /// What the reader says of a message that waits for a receive; see [`pack`].

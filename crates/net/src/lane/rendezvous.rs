@@ -38,7 +38,7 @@ use super::memory::{self, Mapping};
 use super::{LaneEnd, ShmLane};
 
 /// The layout of the memory and of the messages here; others do not meet.
-const NAME: &str = "weft-lane-4";
+const NAME: &str = "weft-lane-5";
 /// Bytes of what names a connection: two addresses, or a nonce.
 const OFFER_MAX_BYTES: usize = 128;
 /// Offers that nobody has claimed. Those of who has gone are dropped first.

@@ -10,7 +10,7 @@ use weft_rnic::{LaneFlow, NotReady, Pushed, SegmentLane};
 use weft_verbs::mr::SegmentPayload;
 
 use super::rendezvous::{LaneListener, LaneOffer};
-use super::{ShmLane, memory};
+use super::{AckWake, ShmLane, memory};
 
 use LaneFlow::{Requests, Responses};
 
@@ -162,16 +162,16 @@ fn what_is_written_arrives_in_the_order_of_its_flow_once_in_both_directions() {
 #[test]
 fn who_is_about_to_sleep_hears_that_one_of_its_messages_waits_for_a_receive() {
     let (mut here, mut there) = pair();
-    assert_eq!((here.not_ready(), here.sleep(false)), (None, false));
+    assert_eq!((here.not_ready(), here.sleep(AckWake::Never)), (None, false));
     here.wake();
     let waits = Some(NotReady { credit: Msn(4), wait_us: 10 });
     there.set_not_ready(waits);
-    assert!(here.sleep(false), "it has to look once more");
-    assert_eq!((here.not_ready(), here.sleep(false)), (waits, false));
+    assert!(here.sleep(AckWake::Never), "it has to look once more");
+    assert_eq!((here.not_ready(), here.sleep(AckWake::Never)), (waits, false));
     here.wake();
     there.set_not_ready(Some(NotReady { credit: Msn(5), wait_us: 10 }));
-    assert!(here.sleep(false));
-    assert!(!here.sleep(false), "it is told once");
+    assert!(here.sleep(AckWake::Never));
+    assert!(!here.sleep(AckWake::Never), "it is told once");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_full_flow_takes_more_once_it_is_read_and_the_other_is_not_concerned() {
     assert!(here.room_bytes(Requests) < bytes.len());
     assert_eq!(send(&mut here, Responses, b"passes"), Pushed::Whole);
     assert_eq!(take(&mut there, Responses).as_deref(), Some(&b"passes"[..]));
-    assert!(!here.sleep(false), "room is no arrival");
+    assert!(!here.sleep(AckWake::Never), "room is no arrival");
     assert_eq!(take(&mut there, Requests), Some(bytes.clone()));
     assert_eq!(here.placed(), [1, 1]);
     assert_eq!(send(&mut here, Requests, &bytes), Pushed::Whole);
@@ -329,12 +329,12 @@ fn what_waits_for_a_receive_outlives_its_sender() {
             here.shutdown_write();
         }
         drop(here);
-        there.sleep(true);
+        there.sleep(AckWake::Next);
         assert!(there.heed_bell(true) && there.is_abandoned() && !there.is_finished());
-        assert!(!there.sleep(true), "only a receive helps");
+        assert!(!there.sleep(AckWake::Next), "only a receive helps");
         assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"waits"[..]));
         assert_eq!(take(&mut there, Requests).as_deref(), Some(&b"behind it"[..]));
-        assert!(there.is_finished() && there.sleep(true));
+        assert!(there.is_finished() && there.sleep(AckWake::Next));
     }
 }
 
@@ -351,7 +351,7 @@ fn a_segment_that_stays_in_front_is_no_news() {
     let (mut here, mut there) = pair();
     send(&mut here, Requests, b"waits for a receive");
     assert!(there.front(Requests).is_some());
-    assert!(!there.has_arrivals() && !there.sleep(false));
+    assert!(!there.has_arrivals() && !there.sleep(AckWake::Never));
     send(&mut here, Responses, b"passes");
     assert!(there.has_arrivals());
     assert_eq!(take(&mut there, Responses).as_deref(), Some(&b"passes"[..]));
@@ -377,7 +377,7 @@ fn who_sleeps_is_woken_and_who_polls_costs_no_call() {
     send(&mut here, Requests, b"polled");
     assert!(!rung(&there));
     assert!(take(&mut there, Requests).is_some());
-    assert!(!there.sleep(false), "nothing is there");
+    assert!(!there.sleep(AckWake::Never), "nothing is there");
     send(&mut here, Requests, b"woken");
     assert!(rung(&there));
     send(&mut here, Responses, b"again");
@@ -388,14 +388,51 @@ fn who_sleeps_is_woken_and_who_polls_costs_no_call() {
 #[test]
 fn who_sleeps_is_woken_by_acknowledgements_if_it_waits_for_them() {
     let rung = |lane: &ShmLane| crate::tcp::ready(lane.bell()).read;
-    for for_acks in [false, true] {
+    for (for_acks, is_woken) in [(AckWake::Never, false), (AckWake::Next, true)] {
         let (mut here, mut there) = pair();
         send(&mut here, Requests, b"placed");
         assert!(!here.sleep(for_acks));
         assert!(take(&mut there, Requests).is_some());
-        assert_eq!(rung(&here), for_acks);
-        assert!(here.sleep(true), "they are there already");
+        assert_eq!(rung(&here), is_woken);
+        assert!(here.sleep(AckWake::Next), "they are there already");
     }
+}
+
+#[test]
+fn who_waits_for_a_later_segment_is_not_woken_for_those_before() {
+    let rung = |lane: &ShmLane| crate::tcp::ready(lane.bell()).read;
+    let (mut here, mut there) = pair();
+    for _ in 0..4 {
+        send(&mut here, Requests, b"placed");
+    }
+    assert!(!here.sleep(AckWake::Requests(3)));
+    for _ in 0..2 {
+        assert!(!there.waits_for_acks());
+        assert!(take(&mut there, Requests).is_some());
+        assert!(!rung(&here) && !here.sleep(AckWake::Requests(3)));
+    }
+    assert!(there.front(Requests).is_some());
+    there.pop(Requests);
+    assert!(there.waits_for_acks(), "also before it is told");
+    there.release();
+    assert!(rung(&here) && here.sleep(AckWake::Requests(3)));
+    assert!(here.heed_bell(true) && !here.sleep(AckWake::Requests(4)));
+    assert!(!here.sleep(AckWake::Requests(5)), "it may change its mind");
+    assert!(take(&mut there, Requests).is_some());
+    assert!(!rung(&here) && here.sleep(AckWake::Next));
+}
+
+#[test]
+fn who_waits_for_requests_is_not_woken_by_responses_taken() {
+    let rung = |lane: &ShmLane| crate::tcp::ready(lane.bell()).read;
+    let (mut here, mut there) = pair();
+    send(&mut here, Responses, b"placed");
+    send(&mut here, Requests, b"placed");
+    assert!(!here.sleep(AckWake::Requests(1)));
+    assert!(take(&mut there, Responses).is_some());
+    assert!(!rung(&here));
+    assert!(take(&mut there, Requests).is_some());
+    assert!(rung(&here));
 }
 
 #[test]
@@ -462,10 +499,10 @@ fn acknowledgements_are_news_until_they_are_told() {
     send(&mut here, Requests, b"placed");
     assert!(take(&mut there, Requests).is_some());
     for _ in 0..2 {
-        assert!(here.has_acks() && here.has_news() && here.sleep(true));
+        assert!(here.has_acks() && here.has_news() && here.sleep(AckWake::Next));
     }
     assert_eq!(here.placed()[0], 1);
-    assert!(!here.has_acks() && !here.sleep(true));
+    assert!(!here.has_acks() && !here.sleep(AckWake::Next));
 }
 
 #[test]
@@ -583,7 +620,7 @@ fn a_sleeping_reader_is_never_missed() {
                     if let Some(message) = take(&mut there, Requests) {
                         break message;
                     }
-                    if !there.sleep(false) {
+                    if !there.sleep(AckWake::Never) {
                         wait_forever(&there);
                         there.heed_bell(true);
                     }

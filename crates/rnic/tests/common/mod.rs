@@ -117,7 +117,7 @@ impl Host {
             srq: shares.then(|| Arc::new(Srq::new(&pd, 64, 4, 0, Arc::clone(&events), 3))),
             xrcd: xrcd.clone(),
             cap,
-            sq_sig_all: true,
+            sq_sig_all: false,
             cookie: 2,
         };
         let srq = init.srq.clone();

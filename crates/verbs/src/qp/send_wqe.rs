@@ -86,6 +86,11 @@ impl SendWqe {
         !self.sent || self.unacked > 0
     }
 
+    /// Whether a completion reports that it succeeded.
+    pub fn is_signaled(&self) -> bool {
+        self.signaled
+    }
+
     /// Whether it is complete.
     pub(super) fn is_done(&self) -> bool {
         !self.is_out() && !self.awaiting

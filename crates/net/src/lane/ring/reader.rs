@@ -284,7 +284,12 @@ impl RingReader {
         }
     }
 
-    /// Segments taken, modulo 2^32, as far as the peer may be told with what is written next.
+    /// Segments taken, modulo 2^32.
+    pub fn taken(&self) -> u32 {
+        self.placed as u32
+    }
+
+    /// The same as far as the peer may be told with what is written next.
     pub fn announced(&self) -> u32 {
         self.announced
     }
