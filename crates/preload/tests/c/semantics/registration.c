@@ -28,6 +28,16 @@ static void rights(void)
 	done(try(memory, 64, 1 << 28));
 }
 
+/* Whether memory with a hole in it is refused, unless another thread has mapped something there. */
+static int is_refused(char *at, size_t length, char *hole)
+{
+	struct ibv_mr *region = try(at, length, 0);
+	if (!region)
+		return errno == EFAULT;
+	done(region);
+	return msync(hole, 1, MS_ASYNC) == 0;
+}
+
 static void mappings(void)
 {
 	char *page = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,8 +46,8 @@ static void mappings(void)
 	done(try(page, 4096, IBV_ACCESS_REMOTE_READ));
 	CHECK(!try(page, 4096, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
 	CHECK(munmap(page + 4096, 4096) == 0);
-	CHECK(!try(page, 4097, 0) && errno == EFAULT);
-	CHECK(munmap(page, 4096) == 0 && !try(page, 1, 0) && errno == EFAULT);
+	CHECK(is_refused(page, 4097, page + 4096));
+	CHECK(munmap(page, 4096) == 0 && is_refused(page, 1, page));
 	done(try(memory, 0, EVERY));
 	done(try(NULL, 0, IBV_ACCESS_LOCAL_WRITE));
 }
