@@ -190,6 +190,10 @@ fn many() -> Probes {
         tcp(MANY_ACTIVE, 256, TCP_ALL_256),
         of(NET0, MANY_ACTIVE, 256, NET0_ALL_256),
         of(NET0, MANY_ACTIVE, 16, NET0_ALL_16),
+        of(LANE0, MANY_ACTIVE, 16, LANE0_ALL_16),
+        of(LANE0, MANY_ACTIVE, 256, LANE0_ALL_256),
+        of(LANE, MANY_ACTIVE, 256, LANE_ALL_256),
+        of(LANE, MANY_ACTIVE, 16, LANE_ALL_16),
         of(NET, MANY_CALLS, 1000, NET_CALLS_1000),
         of(NET0, MANY_CALLS, 1000, NET0_CALLS_1000),
     ]

@@ -105,9 +105,11 @@ struct OneHost {
     fio: &'static str,
     one_16: &'static str,
     one_256: &'static str,
+    all_16: &'static str,
+    all_256: &'static str,
 }
 
-const fn one_host(of: &OneHost) -> [Row; 24] {
+const fn one_host(of: &OneHost) -> [Row; 25] {
     [
         row("lane", of.write_1m, Beside::One(IPERF_RENO)).goals(3.0, 2.0),
         row("lane", of.read_1m, Beside::One(IPERF_RENO)).goals(3.0, 2.0),
@@ -133,10 +135,11 @@ const fn one_host(of: &OneHost) -> [Row; 24] {
         latency("lane", of.read_lat, Beside::Nothing).goals(0.5, 1.0),
         row("lane", of.fio, Beside::One(FIO_TCP)),
         latency("lane", of.one_256, Beside::One(of.one_16)).goals(1.2, 1.5),
+        row("lane", of.all_256, Beside::One(of.all_16)).goals(1.2, 1.0),
     ]
 }
 
-const LANE: [Row; 24] = one_host(&OneHost {
+const LANE: [Row; 25] = one_host(&OneHost {
     write_1m: LANE_WRITE_1M,
     send_1m_e: LANE_SEND_1M_E,
     read_1m: LANE_READ_1M,
@@ -148,9 +151,11 @@ const LANE: [Row; 24] = one_host(&OneHost {
     fio: LANE_FIO,
     one_16: LANE_ONE_16,
     one_256: LANE_ONE_256,
+    all_16: LANE_ALL_16,
+    all_256: LANE_ALL_256,
 });
 
-const LANE_SHUTTLE: [Row; 24] = one_host(&OneHost {
+const LANE_SHUTTLE: [Row; 25] = one_host(&OneHost {
     write_1m: LANE0_WRITE_1M,
     send_1m_e: LANE0_SEND_1M_E,
     read_1m: LANE0_READ_1M,
@@ -162,6 +167,8 @@ const LANE_SHUTTLE: [Row; 24] = one_host(&OneHost {
     fio: LANE0_FIO,
     one_16: LANE0_ONE_16,
     one_256: LANE0_ONE_256,
+    all_16: LANE0_ALL_16,
+    all_256: LANE0_ALL_256,
 });
 
 /// Calls, and a process that does nothing.

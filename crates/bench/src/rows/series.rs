@@ -94,6 +94,10 @@ pub const LANE_FIO: &str = "fio, engine rdma";
 pub const LANE_ONE_16: &str = "one of 16 connections";
 /// Ping-pong on one connection of a completion queue of 256.
 pub const LANE_ONE_256: &str = "one of 256 connections";
+/// Ping-pong on all connections at once.
+pub const LANE_ALL_16: &str = "16 active connections";
+/// Ping-pong on all connections at once.
+pub const LANE_ALL_256: &str = "256 active connections";
 /// RDMA Writes.
 pub const LANE0_WRITE_1M: &str = "ib_write_bw 1 MiB, weft0";
 /// Sends, both sides sleeping until events; perftest has no such mode for Writes.
@@ -116,6 +120,10 @@ pub const LANE0_FIO: &str = "fio, engine rdma, weft0";
 pub const LANE0_ONE_16: &str = "one of 16 connections, weft0";
 /// Ping-pong on one connection of a completion queue of 256.
 pub const LANE0_ONE_256: &str = "one of 256 connections, weft0";
+/// Ping-pong on all connections at once.
+pub const LANE0_ALL_16: &str = "16 active connections, weft0";
+/// Ping-pong on all connections at once.
+pub const LANE0_ALL_256: &str = "256 active connections, weft0";
 /// Appended to [`NET_CALLS_1000`] and its like: `ibv_req_notify_cq`.
 pub const ARM: &str = ": arm";
 /// Appended likewise: a poll that finds a completion.
