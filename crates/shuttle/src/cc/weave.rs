@@ -130,6 +130,8 @@ pub struct Weave {
     answered_ns: u64,
     /// A reaction took place, and no probe has followed.
     is_cut: bool,
+    /// The last probe has raised the rate by much: there may be more.
+    has_gained: bool,
     is_out: bool,
     /// Sending time of the newest packet that has arrived.
     arrived_sent_ns: u64,
@@ -171,6 +173,7 @@ impl Weave {
             cut: None,
             answered_ns: 0,
             is_cut: false,
+            has_gained: false,
             is_out: false,
             arrived_sent_ns: 0,
             gap: None,

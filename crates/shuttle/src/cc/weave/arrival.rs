@@ -112,6 +112,11 @@ impl ArrivalClock {
         self.gap_ns.max(self.round_gap_ns)
     }
 
+    /// Gaps over which a rate is measured at least, in nanoseconds.
+    pub(super) fn span_ns(&self) -> u64 {
+        SPAN_GAPS * self.gap_ns()
+    }
+
     /// Rate over the last `span_ns`, or 16 gaps if that is longer, as far as it is remembered and
     /// was sent at `stale_before_ns` or later, in bits per second.
     pub(super) fn rate_bps(&self, span_ns: u64, stale_before_ns: u64) -> Option<u64> {

@@ -170,6 +170,51 @@ fn an_excess_grows_by_half_unless_the_queue_grew_by_three_eighths() {
 }
 
 #[test]
+fn a_probe_that_raised_the_rate_by_a_tenth_is_followed_by_another_at_once() {
+    let waits = |bw_bps| {
+        let mut weave = cruising();
+        weave.probe();
+        weave.model.set_bw(bw_bps, 0);
+        weave.end_probe(NOW_NS);
+        weave.cruise(NOW_NS);
+        weave.probe_soon(NOW_NS);
+        let WeavePhase::Cruise { probe_at_ns, .. } = weave.phase else { panic!() };
+        weave.probe();
+        assert!(!weave.has_gained, "it tells of the last one");
+        probe_at_ns > NOW_NS
+    };
+    let tenth_bps = BW_BPS / 10;
+    assert!(!waits(BW_BPS + tenth_bps + 1) && waits(BW_BPS + tenth_bps - 1));
+}
+
+/// Gaps between arrivals of 3, 5 and 20 ms: a rate spans 48, 80 and 320 ms, of round trips of 64.
+#[test]
+fn a_probe_waits_for_rates_that_span_many_gaps() {
+    let rounds = |gap_ms| {
+        let mut weave = cruising();
+        for arrived_ms in [0, gap_ms] {
+            let one_way_ns = (arrived_ms * MS) as i64;
+            let ack = Acked { sent_ns: 0, one_way_ns, now_ns: RTT_NS, rate: None, ..acked(0) };
+            weave.model.handle(&ack, Some(RTT_NS), 0);
+        }
+        weave.probe();
+        let WeavePhase::Up(mut probe) = weave.phase else { panic!() };
+        // So much that a probe without gain ends at its next check.
+        probe.extra = BDP;
+        let round = Round { floor_rtt_ns: RTT_NS, lasted_ns: RTT_NS, ..Round::EMPTY };
+        let mut rounds = 0;
+        while rounds < 10 {
+            rounds += 1;
+            weave.on_probe_round(NOW_NS, &round, probe);
+            let WeavePhase::Up(next) = weave.phase else { break };
+            probe = next;
+        }
+        rounds
+    };
+    assert_eq!([3, 5, 20].map(rounds), [3, 4, 6]);
+}
+
+#[test]
 fn a_probe_is_due_at_its_time_with_enough_to_send() {
     let probes = |probe_at_ns, app_limited| {
         let mut weave = cruising();

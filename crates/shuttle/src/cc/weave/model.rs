@@ -32,6 +32,9 @@ const ROUND_SAMPLES: u32 = 8;
 const UNREST_GAIN_PART: u64 = 32;
 /// Least step by which the estimate rises, 10 µs: it begins at 0.
 const UNREST_STEP_NS_MIN: u64 = 10_000;
+/// Lateness of acknowledgements that counts, or a round trip if that is longer: 20 ms, more than one
+/// bunch of a wireless link (`matrix`, `8ms 100mbit back:bunch=15ms`).
+const LATE_NS_MAX: u64 = 20_000_000;
 /// Part of the lateness of acknowledgements by which it shrinks in a round with less: half of it is
 /// left after 22 rounds.
 const LATE_FADE_PART: u64 = 32;
@@ -219,7 +222,8 @@ impl Model {
 
     /// Learns how long acknowledgements waited in a round of steady sending.
     fn learn_late(&mut self) {
-        let late_ns = std::mem::take(&mut self.round_late_ns).min(self.floor_rtt_ns);
+        let most_ns = self.floor_rtt_ns.max(LATE_NS_MAX);
+        let late_ns = std::mem::take(&mut self.round_late_ns).min(most_ns);
         self.late_ns = late_ns.max(self.late_ns - self.late_ns / LATE_FADE_PART);
     }
 
@@ -377,6 +381,12 @@ impl Model {
         self.wander.take_round(round.floor_rtt_ns, min_ns, is_steady, varies);
     }
 
+    /// Time over which rates are measured where that is longer than a round trip, in nanoseconds.
+    pub fn rate_span_ns(&self) -> u64 {
+        let span_ns = self.arrivals.span_ns();
+        if span_ns > self.min_rtt_ns.unwrap_or(0) { span_ns } else { 0 }
+    }
+
     /// Longest gap between arrivals of late, in nanoseconds.
     pub fn gap_ns(&self) -> u64 {
         self.arrivals.gap_ns()
@@ -390,10 +400,18 @@ impl Model {
     /// Window in bytes beyond the bandwidth-delay product, for aggregated acknowledgements and
     /// jitter.
     pub fn slack_octets(&self) -> u64 {
-        let late_ns = self.late_ns.max(self.arrivals.gap_ns());
+        let late_ns = self.late_ns + self.arrivals.gap_ns();
         let spread_ns = (SLACK_SPREADS * self.spread_ns() as f64) as u64;
         let jitter_ns = self.restless_ns().max(late_ns) + spread_ns + self.wander_ns();
         octets_in(self.bw.max(), ACK_SLACK_NS + jitter_ns)
+    }
+}
+
+#[cfg(test)]
+impl Model {
+    /// Delays vary by so much from one packet to the next.
+    pub fn set_unrest(&mut self, unrest_ns: u64) {
+        self.unrest_ns = unrest_ns;
     }
 }
 

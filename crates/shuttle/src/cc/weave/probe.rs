@@ -14,6 +14,8 @@ const PROBE_PACKETS: u64 = 4;
 const PROBE_QUEUE_NS: u64 = 2_000_000;
 /// Rounds between two checks whether the probe raised the rate.
 const PROBE_ROUNDS: u32 = 3;
+/// Rounds more at most where a rate spans many gaps (`real-paths`, jitter of 30 ms in order).
+const LATE_ROUNDS_MAX: u64 = 3;
 /// Growth of the queue that ends a probe, in eighths of a standing queue: below the threshold at
 /// which other weave flows yield (`fairness`).
 const PROBE_QUEUE_EIGHTHS: u64 = 3;
@@ -22,6 +24,9 @@ const EIGHTHS: u64 = 8;
 const PROBE_GAIN_FACTOR: f64 = 1.01;
 /// Part of the excess by which it grows in a round while no queue shows.
 const PROBE_GROWTH_PART: u64 = 2;
+/// Times the rate before a probe from which on another follows at once: there may be more, as after
+/// a start that found too little, or for a flow that came late (`fairness`, `real-paths`).
+const REPEAT_GAIN_FACTOR: f64 = 1.1;
 
 /// Part of the spread of round trips that is no queue of a probe (`real-paths`, `jitter=10ms` and
 /// `30ms`).
@@ -36,6 +41,8 @@ pub(super) struct RateProbe {
     rounds: u32,
     /// Rate at the last check, in bits per second.
     before_bps: u64,
+    /// Rate at the beginning, in bits per second.
+    begun_bps: u64,
     /// Queueing delay before the probe, in nanoseconds. Queues of others do not end a probe: every
     /// flow asks for the same time at the path's rate, so shares converge.
     base_ns: u64,
@@ -46,22 +53,23 @@ pub(super) struct RateProbe {
 impl Weave {
     pub(super) fn probe(&mut self) {
         self.model.begin_cycle();
-        self.is_cut = false;
+        (self.is_cut, self.has_gained) = (false, false);
         self.phase = WeavePhase::Up(RateProbe {
             extra: PROBE_PACKETS * u64::from(self.params.datagram_octets),
             rounds: 0,
             before_bps: self.model.bw_bps(),
+            begun_bps: self.model.bw_bps(),
             base_ns: self.recent_above_ns().min(self.above_min_ns(self.model.floor_rtt_ns())),
             is_queued: false,
         });
     }
 
     /// Probes soon: the queue that caused a reaction is gone, and the reaction may have been too
-    /// strong.
+    /// strong; or the last probe has found much.
     pub(super) fn probe_soon(&mut self, now_ns: u64) {
         let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
         if let WeavePhase::Cruise { probe_at_ns, .. } = &mut self.phase
-            && self.is_cut
+            && (self.is_cut || self.has_gained)
         {
             *probe_at_ns = (*probe_at_ns).min(calm_ns.max(now_ns));
         }
@@ -88,7 +96,7 @@ impl Weave {
         let rounds = probe.rounds + 1;
         let above_ns = self.recent_above_ns().max(self.above_min_ns(round.floor_rtt_ns));
         let is_queued = above_ns > probe.base_ns + self.grown_queue_ns() && self.may_queue(&probe);
-        let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
+        let fresh = rounds.is_multiple_of(PROBE_ROUNDS + self.late_rounds());
         let bw_bps = self.model.bw_bps();
         let gains = bw_bps as f64 > probe.before_bps as f64 * PROBE_GAIN_FACTOR;
         let shows_ns = PROBE_QUEUE_NS.max(self.model.restless_ns()).max(self.model.spread_ns());
@@ -103,7 +111,17 @@ impl Weave {
         self.phase = WeavePhase::Up(RateProbe { extra, rounds, before_bps, is_queued, ..probe });
     }
 
+    /// Rounds after which a rate follows what is sent, beyond the first.
+    fn late_rounds(&self) -> u32 {
+        let rounds = self.model.rate_span_ns() / self.min_rtt_ns().max(1);
+        rounds.min(LATE_ROUNDS_MAX) as u32
+    }
+
     pub(super) fn end_probe(&mut self, now_ns: u64) {
+        if let WeavePhase::Up(probe) = self.phase {
+            let enough_bps = probe.begun_bps as f64 * REPEAT_GAIN_FACTOR;
+            self.has_gained = self.model.bw_bps() as f64 >= enough_bps;
+        }
         if self.competes {
             return self.cruise(now_ns);
         }

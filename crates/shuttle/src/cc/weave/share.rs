@@ -79,7 +79,8 @@ impl Weave {
         if self.competes {
             return;
         }
-        let knows = self.rivals.is_known(now_ns) || self.model.wander_ns() > 0;
+        let varies = self.may_wander() && self.model.varies(self.params.datagram_octets);
+        let knows = self.rivals.is_known(now_ns) || self.model.wander_ns() > 0 || varies;
         let most_yields = if knows { KNOWN_YIELDS } else { COMPETE_YIELDS };
         if self.yields >= most_yields && self.queued_rounds >= YIELD_ROUNDS {
             return self.end_yields(now_ns);
@@ -168,6 +169,7 @@ impl Weave {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cc::controller::Acked;
 
     /// What took a delay for the path's 5 s after the beginning, which was 20 ms before.
     fn lengthened() -> Weave {
@@ -339,6 +341,23 @@ mod tests {
         };
         assert_eq!(yields(|_| ()), (true, 4));
         assert_eq!(yields(|weave| weave.model.learn_wander(65 * MS)), (true, 1));
+        // Delays that vary show what no reduction changes.
+        fn vary(weave: &mut Weave) {
+            for arrived_ms in [0, 9] {
+                let one_way_ns = (arrived_ms * MS) as i64;
+                let acked = Acked { one_way_ns, now_ns: 64 * MS, packets: 1, ..Acked::default() };
+                weave.model.handle(&acked, Some(64 * MS), 0);
+            }
+            weave.model.set_unrest(MS);
+        }
+        assert_eq!(yields(vary), (false, 1));
+        assert_eq!(
+            yields(|weave| {
+                vary(weave);
+                weave.trial.depends = true;
+            }),
+            (true, 4)
+        );
         // What arrives still reflects a Refresh.
         assert_eq!(
             yields(|weave| {

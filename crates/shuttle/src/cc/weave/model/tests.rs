@@ -151,6 +151,11 @@ fn the_lateness_of_acknowledgements_fades_by_a_32nd() {
     model.round_late_ns = 39 * MS;
     model.learn_late();
     assert_eq!(model.late_ns(), 39 * MS);
+    model.floor_rtt_ns = 8 * MS;
+    model.late_ns = 0;
+    model.round_late_ns = 96 * MS;
+    model.learn_late();
+    assert_eq!(model.late_ns(), 20 * MS, "or a bunch of a wireless link");
 }
 
 #[test]
@@ -160,6 +165,9 @@ fn the_window_holds_what_arrives_while_something_waits() {
     assert_eq!((model.slack_octets(), model.bdp_octets()), (187_500, 8_000_000));
     model.late_ns = 3 * MS;
     assert_eq!(model.slack_octets(), 187_500 + 375_000);
+    let both = Model { late_ns: 3 * MS, ..leaping(64 * MS, 0, 5 * MS) };
+    let octets = |ns| octets_in(both.bw_bps(), ns);
+    assert_eq!(both.slack_octets(), octets(ACK_SLACK_NS + 8 * MS), "on the way there and back");
     model.unrest_ns = MS;
     assert_eq!(model.slack_octets(), 187_500 + 750_000, "the longest of the two");
     model.spread_ns = 8 * MS;
