@@ -32,8 +32,8 @@ const ROUND_SAMPLES: u32 = 8;
 const UNREST_GAIN_PART: u64 = 32;
 /// Least step by which the estimate rises, 10 µs: it begins at 0.
 const UNREST_STEP_NS_MIN: u64 = 10_000;
-/// Lateness of acknowledgements that counts, or a round trip if that is longer: 20 ms, more than one
-/// bunch of a wireless link (`matrix`, `8ms 100mbit back:bunch=15ms`).
+/// Lateness of acknowledgements that counts, or a round trip if that is longer: 20 ms, more than
+/// one bunch of a wireless link (`matrix`, `8ms 100mbit back:bunch=15ms`).
 const LATE_NS_MAX: u64 = 20_000_000;
 /// Part of the lateness of acknowledgements by which it shrinks in a round with less: half of it is
 /// left after 22 rounds.
