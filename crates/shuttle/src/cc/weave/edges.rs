@@ -171,9 +171,10 @@ fn an_excess_grows_by_half_unless_the_queue_grew_by_three_eighths() {
 
 #[test]
 fn a_probe_that_raised_the_rate_by_a_tenth_is_followed_by_another_at_once() {
-    let waits = |bw_bps| {
+    let waits = |bw_bps, depends| {
         let mut weave = cruising();
         weave.probe();
+        weave.trial.depends = depends;
         weave.model.set_bw(bw_bps, 0);
         weave.end_probe(NOW_NS);
         weave.cruise(NOW_NS);
@@ -184,7 +185,8 @@ fn a_probe_that_raised_the_rate_by_a_tenth_is_followed_by_another_at_once() {
         probe_at_ns > NOW_NS
     };
     let tenth_bps = BW_BPS / 10;
-    assert!(!waits(BW_BPS + tenth_bps + 1) && waits(BW_BPS + tenth_bps - 1));
+    assert!(!waits(BW_BPS + tenth_bps + 1, false) && waits(BW_BPS + tenth_bps - 1, false));
+    assert!(waits(2 * BW_BPS, true), "losses depend on the rate");
 }
 
 /// Gaps between arrivals of 3, 5 and 20 ms: a rate spans 48, 80 and 320 ms, of round trips of 64.

@@ -120,7 +120,8 @@ impl Weave {
     pub(super) fn end_probe(&mut self, now_ns: u64) {
         if let WeavePhase::Up(probe) = self.phase {
             let enough_bps = probe.begun_bps as f64 * REPEAT_GAIN_FACTOR;
-            self.has_gained = self.model.bw_bps() as f64 >= enough_bps;
+            // What a policer's bucket let through is no rate.
+            self.has_gained = self.model.bw_bps() as f64 >= enough_bps && !self.trial.depends;
         }
         if self.competes {
             return self.cruise(now_ns);
