@@ -77,7 +77,7 @@ pub(crate) struct ConnSlot {
     /// of the last step, for who polls the group.
     due_ns: AtomicU64,
     polls_lane: AtomicBool,
-    /// When a poll has moved something by its lane, in nanoseconds.
+    /// When a thread of the application has last had something to do for it, in nanoseconds.
     news_ns: AtomicU64,
     /// An acknowledgement waits for the application's next call, as far as others can tell.
     owes_reply: AtomicBool,

@@ -197,15 +197,19 @@ impl PollGroup {
         self.has_rung.store(true, Ordering::Release);
     }
 
+    /// A connection is active no longer.
+    pub fn unlist(&self, slot: &Arc<ConnSlot>) {
+        let mut active = self.active.lock();
+        active.remove(slot);
+        slot.set_active(false);
+    }
+
     /// A connection goes away.
     pub fn forget(&self, slot: &Arc<ConnSlot>) {
         if self.is_inherited() {
             return;
         }
-        let mut active = self.active.lock();
-        active.remove(slot);
-        slot.set_active(false);
-        drop(active);
+        self.unlist(slot);
         self.rung.lock().retain(|other| !Arc::ptr_eq(other, slot));
         slot.unlist_doorbell();
         // It may stay in use.

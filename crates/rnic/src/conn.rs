@@ -223,7 +223,8 @@ impl Conn {
         }
     }
 
-    /// Acknowledges what was placed of `lane`, which is about to end.
+    /// Acknowledges what was placed of `lane`, which is about to end, and completes what the peer
+    /// has acknowledged.
     pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
         match self {
             Self::Mpa(mpa) => mpa.acknowledge_to(lane),

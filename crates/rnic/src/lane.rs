@@ -385,6 +385,13 @@ impl LaneTraffic {
         outcome.map(|()| arrivals)
     }
 
+    /// The connection is about to end: acknowledges what was placed, and takes note of what the peer
+    /// has, which a side that sleeps need not have heard of.
+    pub fn take_leave(&mut self, rdmap: &mut RdmapStream, qp: &Qp, lane: &mut impl SegmentLane) {
+        self.acknowledge(rdmap, qp, lane);
+        self.acknowledge_now(lane);
+    }
+
     /// Acknowledges what was placed although no answer has done it.
     pub fn acknowledge_now(&mut self, lane: &mut impl SegmentLane) {
         if self.ack_due_ns.take().is_some() {

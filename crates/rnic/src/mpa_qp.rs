@@ -187,10 +187,11 @@ impl MpaQp {
         Sending::More
     }
 
-    /// Acknowledges what was placed of `lane`, which is about to end.
+    /// Acknowledges what was placed of `lane`, which is about to end, and completes what the peer
+    /// has acknowledged.
     pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
         if let Some(traffic) = &mut self.lane {
-            traffic.acknowledge_now(lane);
+            traffic.take_leave(&mut self.rdmap, &self.qp, lane);
         }
     }
 

@@ -344,3 +344,19 @@ fn what_is_not_sent_waits_for_any_segment_before_it() {
     a.side.qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::default(), sges }).unwrap();
     assert_eq!(a.conn.awaited_acks(false), Some(all - 1));
 }
+
+#[test]
+fn what_was_placed_is_not_flushed_although_nobody_waited_for_it() {
+    let mut ends = pair(true);
+    settle(&mut ends);
+    let [a, b] = &mut ends;
+    let (here, there) = (a.side.memory(64, ALL), b.side.memory(64, ALL));
+    let op = SendOp::Write { to: there.addr(), stag: there.key };
+    let (flags, sges) = (SendFlags::default(), &[here.sge(0, 8)]);
+    a.side.qp.post_send(&SendWr { wr_id: 1, op, flags, sges }).unwrap();
+    a.step();
+    b.step();
+    a.conn.acknowledge_to(&mut a.lane);
+    a.conn.handle(Input::Close, 0);
+    assert_eq!(a.side.statuses(), []);
+}

@@ -71,7 +71,7 @@ impl ConnSlot {
         self.polls_lane.load(Ordering::Relaxed)
     }
 
-    /// When a poll has moved something by its lane, in nanoseconds.
+    /// When a thread of the application has last had something to do for it, in nanoseconds.
     pub fn news_ns(&self) -> u64 {
         self.news_ns.load(Ordering::Relaxed)
     }
@@ -199,6 +199,7 @@ impl ConnSlot {
             }
             self.step(guard, wakes, now);
             self.lease.note_work();
+            self.news_ns.store(ns_at(now), Ordering::Relaxed);
         }
         self.drive(0);
         if lease {
@@ -220,6 +221,9 @@ impl ConnSlot {
         // Who armed a queue or ended the group's lease meanwhile may have looked at the active ones
         // just before.
         if !group.is_leased() || self.cqs.iter().any(|cq| cq.is_armed()) {
+            if let Some(this) = self.this.upgrade() {
+                group.unlist(&this);
+            }
             self.deactivate(false);
         }
     }

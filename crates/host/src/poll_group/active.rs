@@ -24,8 +24,8 @@ const ACTIVE_MAX: usize = 1024;
 /// that find nothing ten times as long.
 const LANE_LOOKS: usize = 4;
 /// A lane leaves after so many looks without news, and no news for so long: then its peer makes a
-/// system call for the next message.
-const QUIET_LOOKS: u32 = 64;
+/// system call for the next message. In a long list it is long between two looks.
+const QUIET_LOOKS: u32 = 4;
 const QUIET_NS: u64 = 4_000_000;
 /// Connections by the network that an empty poll looks at for something that is due, and how often
 /// one looks at all of them.
@@ -69,9 +69,9 @@ pub struct ActiveList {
 /// What a poll looks at.
 #[derive(Default)]
 pub struct TurnLooks {
-    /// For arrivals, until there is enough.
+    /// For arrivals, of lanes.
     pub lanes: [Option<Arc<ConnSlot>>; 1 + LANE_LOOKS],
-    /// The same in any case.
+    /// The same, of the others.
     pub others: [Option<Arc<ConnSlot>>; 2],
     /// For what is due.
     pub due: Vec<Arc<ConnSlot>>,
