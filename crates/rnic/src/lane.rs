@@ -385,8 +385,8 @@ impl LaneTraffic {
         outcome.map(|()| arrivals)
     }
 
-    /// The connection is about to end: acknowledges what was placed, and takes note of what the peer
-    /// has, which a side that sleeps need not have heard of.
+    /// The connection is about to end: acknowledges what was placed, and takes note of what the
+    /// peer has, which a side that sleeps need not have heard of.
     pub fn take_leave(&mut self, rdmap: &mut RdmapStream, qp: &Qp, lane: &mut impl SegmentLane) {
         self.acknowledge(rdmap, qp, lane);
         self.acknowledge_now(lane);
