@@ -211,7 +211,7 @@ impl MpaQp {
         self.lane.as_ref().and_then(LaneTraffic::ack_due_ns)
     }
 
-    /// What the peer has to place for something to complete; see [`LaneTraffic::awaited_acks`].
+    /// What the peer has to place for something to complete; see [`crate::Conn::awaited_acks`].
     pub fn awaited_acks(&self, all: bool) -> Option<u64> {
         self.lane.as_ref()?.awaited_acks(&self.rdmap, &self.qp, all)
     }
