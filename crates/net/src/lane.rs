@@ -299,7 +299,7 @@ impl ShmLane {
     /// The counts of segments taken that are news to a side that sleeps so, modulo 2^32.
     fn awaited_of(&self, for_acks: AckWake) -> [u32; 2] {
         let told = self.told.map(|told| told as u32);
-        // None that the other flow comes to soon.
+        // A count that is not reached for a long time.
         let never = told.map(|told| told.wrapping_add(i32::MAX as u32));
         match for_acks {
             AckWake::Never => self.awaited,

@@ -233,8 +233,8 @@ impl Conn {
         }
     }
 
-    /// Segments of requests that the peer has placed of its lane when the next request completes
-    /// that gives a completion, or `all` that are under way; none if that awaits no segment.
+    /// Count of segments of requests, since the lane began, that the peer has placed when the next
+    /// signaled request completes, or `all` that are under way; none if that awaits no segment.
     pub fn awaited_acks(&self, all: bool) -> Option<u64> {
         match self {
             Self::Mpa(mpa) => mpa.awaited_acks(all),

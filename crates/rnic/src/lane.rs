@@ -154,7 +154,7 @@ pub trait SegmentLane {
     fn release(&mut self);
     /// Has what is published next tell what was taken, to the peer that finds it and no sooner.
     fn announce(&mut self);
-    /// Whether the peer sleeps until as many of its segments are acknowledged as were taken.
+    /// Whether the peer sleeps for the acknowledgement of a segment that was taken.
     fn waits_for_acks(&self) -> bool;
     /// Segments of each flow that the peer has taken since the lane began.
     fn placed(&mut self) -> [u64; 2];
@@ -310,8 +310,8 @@ impl LaneTraffic {
         self.flights.iter().any(|flight| !flight.runs.is_empty())
     }
 
-    /// Requests' segments that the peer has placed when the next request completes that gives a
-    /// completion, or `all` that are under way; none if that needs no segment to be placed.
+    /// Count of segments of requests, since the lane began, that the peer has placed when the next
+    /// signaled request completes, or `all` that are under way; none if that awaits no segment.
     pub fn awaited_acks(&self, rdmap: &RdmapStream, qp: &Qp, all: bool) -> Option<u64> {
         let runs = &self.flights[LaneFlow::Requests as usize].runs;
         let next = runs.front()?.placed;
@@ -387,7 +387,7 @@ impl LaneTraffic {
 
     /// The connection is about to end: acknowledges what was placed, and takes note of what the
     /// peer has, which a side that sleeps need not have heard of.
-    pub fn take_leave(&mut self, rdmap: &mut RdmapStream, qp: &Qp, lane: &mut impl SegmentLane) {
+    pub fn exchange_acks(&mut self, rdmap: &mut RdmapStream, qp: &Qp, lane: &mut impl SegmentLane) {
         self.acknowledge(rdmap, qp, lane);
         self.acknowledge_now(lane);
     }

@@ -191,7 +191,7 @@ impl MpaQp {
     /// has acknowledged.
     pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
         if let Some(traffic) = &mut self.lane {
-            traffic.take_leave(&mut self.rdmap, &self.qp, lane);
+            traffic.exchange_acks(&mut self.rdmap, &self.qp, lane);
         }
     }
 

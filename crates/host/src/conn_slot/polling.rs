@@ -215,15 +215,12 @@ impl ConnSlot {
             }
             return;
         };
-        if let Some(this) = self.this.upgrade() {
-            group.activate(&this);
-        }
+        let Some(this) = self.this.upgrade() else { return };
+        group.activate(&this);
         // Who armed a queue or ended the group's lease meanwhile may have looked at the active ones
         // just before.
         if !group.is_leased() || self.cqs.iter().any(|cq| cq.is_armed()) {
-            if let Some(this) = self.this.upgrade() {
-                group.unlist(&this);
-            }
+            group.unlist(&this);
             self.deactivate(false);
         }
     }

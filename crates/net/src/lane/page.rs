@@ -25,12 +25,13 @@ pub mod sleeps {
 pub struct SleepWords {
     /// One of [`mod@sleeps`].
     pub what: AtomicU32,
-    /// Of [`sleeps::FOR_ALL`]: so many segments of one of the flows taken, modulo 2^32, are news.
+    /// With [`sleeps::FOR_ALL`]: counts of segments taken of the two flows, modulo 2^32. It is
+    /// woken when one of them is reached.
     pub acks: [AtomicU32; 2],
 }
 
 impl SleepWords {
-    /// Whether it sleeps until as many segments were taken as now are, or fewer.
+    /// Whether it sleeps for a count of segments that `taken` has reached.
     pub fn awaits(&self, taken: [u32; 2]) -> bool {
         let acks = self.acks.each_ref().map(|acks| acks.load(Ordering::Relaxed));
         self.what.load(Ordering::Acquire) == sleeps::FOR_ALL && has_reached(taken, acks)
@@ -51,7 +52,7 @@ pub struct Line<T>(pub T);
 pub struct DirectionPage {
     /// The rings.
     pub flows: [FlowCounters; 2],
-    /// What who reads this direction sleeps for.
+    /// What the reader of this direction sleeps for.
     pub reader_sleeps: Line<SleepWords>,
     /// Nothing follows.
     pub finished: Line<AtomicU32>,

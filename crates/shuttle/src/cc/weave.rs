@@ -213,6 +213,11 @@ impl Weave {
         !self.trial.depends && self.loss.random() < TRIED_LOSS_SHARE
     }
 
+    /// Whether delays vary that are the path's own.
+    fn delays_vary(&self) -> bool {
+        self.may_wander() && self.model.varies(self.params.datagram_octets)
+    }
+
     /// Bandwidth-delay product in bytes, inflated by random loss.
     fn bdp(&self) -> u64 {
         (self.model.bdp_octets() as f64 * self.loss.inflation()) as u64

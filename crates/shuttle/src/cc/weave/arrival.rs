@@ -112,7 +112,7 @@ impl ArrivalClock {
         self.gap_ns.max(self.round_gap_ns)
     }
 
-    /// Gaps over which a rate is measured at least, in nanoseconds.
+    /// Time of the gaps that a rate spans at least, in nanoseconds.
     pub(super) fn span_ns(&self) -> u64 {
         SPAN_GAPS * self.gap_ns()
     }
@@ -121,7 +121,7 @@ impl ArrivalClock {
     /// was sent at `stale_before_ns` or later, in bits per second.
     pub(super) fn rate_bps(&self, span_ns: u64, stale_before_ns: u64) -> Option<u64> {
         let last = self.instants.back()?;
-        let most_ns = span_ns.max(SPAN_GAPS * self.gap_ns());
+        let most_ns = span_ns.max(self.span_ns());
         let is_fresh = |instant: &&Instant| instant.sent_ns >= stale_before_ns;
         let fresh = self.instants.iter().rev().take_while(is_fresh);
         let mut first = last;

@@ -381,10 +381,9 @@ impl Model {
         self.wander.take_round(round.floor_rtt_ns, min_ns, is_steady, varies);
     }
 
-    /// Time over which rates are measured where that is longer than a round trip, in nanoseconds.
+    /// Time over which rates are measured, or a round trip if that is longer, in nanoseconds.
     pub fn rate_span_ns(&self) -> u64 {
-        let span_ns = self.arrivals.span_ns();
-        if span_ns > self.min_rtt_ns.unwrap_or(0) { span_ns } else { 0 }
+        self.arrivals.span_ns()
     }
 
     /// Longest gap between arrivals of late, in nanoseconds.

@@ -111,7 +111,7 @@ impl Weave {
         self.phase = WeavePhase::Up(RateProbe { extra, rounds, before_bps, is_queued, ..probe });
     }
 
-    /// Rounds after which a rate follows what is sent, beyond the first.
+    /// Round trips, beyond the first, before a rate reflects what is sent.
     fn late_rounds(&self) -> u32 {
         let rounds = self.model.rate_span_ns() / self.min_rtt_ns().max(1);
         rounds.min(LATE_ROUNDS_MAX) as u32

@@ -79,7 +79,7 @@ impl Weave {
         if self.competes {
             return;
         }
-        let varies = self.may_wander() && self.model.varies(self.params.datagram_octets);
+        let varies = self.delays_vary();
         let knows = self.rivals.is_known(now_ns) || self.model.wander_ns() > 0 || varies;
         let most_yields = if knows { KNOWN_YIELDS } else { COMPETE_YIELDS };
         if self.yields >= most_yields && self.queued_rounds >= YIELD_ROUNDS {
@@ -126,7 +126,7 @@ impl Weave {
             of_path || varies_ns <= least_ns / STEADY_RTT_PART
         };
         let standing_ns = self.standing_ns.take();
-        let varies = self.may_wander() && self.model.varies(self.params.datagram_octets);
+        let varies = self.delays_vary();
         if let Some((least_ns, _)) = standing_ns.filter(is_steady) {
             self.lengthened = Some(PathStep { at_ns: now_ns, before_ns: min_ns });
             self.model.forget_min_rtt(now_ns, least_ns);
