@@ -10,7 +10,7 @@ use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::frame::{Ack, Ranges};
 
 use crate::recovery::PN_WINDOW;
-use crate::reply_habit::ReplyHabit;
+use crate::reply_habit::{REPLY_WAIT_NS, ReplyHabit};
 use crate::window::{Seen, SeenWindow};
 
 /// How soon an acknowledgement is due.
@@ -31,6 +31,8 @@ pub(crate) struct Arrivals {
     largest: Option<u64>,
     largest_at_ns: u64,
     due_ns: Option<u64>,
+    /// An answer has told the peer what is owed, which may wait for the next one.
+    is_held: bool,
     sent_ns: Option<u64>,
     replies: ReplyHabit,
     /// The next report continues with the older runs from this number down.
@@ -53,6 +55,7 @@ impl Arrivals {
             largest: None,
             largest_at_ns: 0,
             due_ns: None,
+            is_held: false,
             sent_ns: None,
             replies: ReplyHabit::default(),
             turn: None,
@@ -106,15 +109,23 @@ impl Arrivals {
             AckPace::WithReply => self.replies.handle_asked(now_ns),
             AckPace::Now => now_ns,
         };
-        self.due_ns = Some(self.due_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
+        let is_held = std::mem::take(&mut self.is_held) && pace == AckPace::WithReply;
+        let due_ns = self.due_ns.filter(|_| !is_held);
+        self.due_ns = Some(due_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
     }
 
-    /// Notes that data leaves on this path: an acknowledgement that waits for that is due.
-    pub(crate) fn handle_data_sent(&mut self, now_ns: u64) {
+    /// Notes that data leaves on this path: an acknowledgement that waits for that is due. If the
+    /// data tells the peer what was placed (`is_told`), the acknowledgement only serves the path:
+    /// then answers leave without one for [`REPLY_WAIT_NS`] after the last.
+    pub(crate) fn handle_data_sent(&mut self, now_ns: u64, is_told: bool) {
         if self.replies.handle_data(now_ns)
             && let Some(due_ns) = &mut self.due_ns
         {
-            *due_ns = (*due_ns).min(now_ns);
+            let is_recent = self.sent_ns.is_some_and(|sent_ns| now_ns < sent_ns + REPLY_WAIT_NS);
+            self.is_held = is_told && is_recent && *due_ns > now_ns;
+            if !self.is_held {
+                *due_ns = (*due_ns).min(now_ns);
+            }
         }
     }
 
@@ -132,7 +143,7 @@ impl Arrivals {
         limit: usize,
         mut put: impl FnMut(Ack<'_>),
     ) {
-        self.due_ns = None;
+        (self.due_ns, self.is_held) = (None, false);
         self.sent_ns = Some(now_ns);
         self.replies.handle_reported(now_ns);
         let Some(largest) = self.largest else { return };
@@ -186,6 +197,10 @@ mod tests {
             numbers.extend(ack.ranges.iter().flat_map(|(first, last)| first..=last));
         });
         (floor, numbers, frames)
+    }
+
+    fn report_at(arrivals: &mut Arrivals, now_ns: u64) {
+        arrivals.report(now_ns, PathId(0), 99, |_| {});
     }
 
     #[test]
@@ -303,6 +318,37 @@ mod tests {
         let (newest, older) = (counts[0], counts[1]);
         assert!((older * 19 / 10..=older * 21 / 10).contains(&newest), "{counts:?}");
         assert!((250..=300).contains(&(2 * (newest + older))), "two bytes a run: {counts:?}");
+    }
+
+    /// S-40: an answer that tells what was placed leaves without an acknowledgement for 250 µs after
+    /// the last, and one that tells nothing, or comes later, with it.
+    #[test]
+    fn an_answer_that_tells_what_was_placed_leaves_alone_for_a_while() {
+        const ROUND_NS: u64 = 20_000;
+        let mut arrivals = Arrivals::new();
+        let mut answer = |at_ns: u64, is_told| {
+            arrivals.handle_packet(at_ns, at_ns / ROUND_NS);
+            arrivals.owe(at_ns, AckPace::WithReply);
+            arrivals.handle_data_sent(at_ns, is_told);
+            let reported = arrivals.due_ns() == Some(at_ns);
+            if reported {
+                report_at(&mut arrivals, at_ns);
+            } else {
+                assert_eq!(arrivals.due_ns(), Some(at_ns + REPLY_WAIT_NS));
+            }
+            reported
+        };
+        let mut at_ns = 0;
+        let mut round = |is_told| {
+            at_ns += ROUND_NS;
+            answer(at_ns, is_told)
+        };
+        assert!((0..4).all(|_| round(true)), "a row of answers must be seen first");
+        for _ in 0..3 {
+            assert!((0..12).all(|_| !round(true)));
+            assert!(round(true), "250 µs after the last");
+        }
+        assert!(!round(true) && round(false));
     }
 
     /// S-40: what is sooner holds, and the next report waits for an interval after the last.

@@ -121,6 +121,8 @@ pub(crate) struct FlightBuilder<'a, S> {
     pub(crate) sendable: Sendable,
     /// Nothing but duplicates of the tail follows.
     pub(crate) dry: bool,
+    /// The peer has placed all that was sent before.
+    pub(crate) is_alone: bool,
     /// Retransmitted segments, and their bytes.
     pub(crate) resent: (u64, u64),
     pub(crate) tap: Option<&'a mut (dyn PacketTap + 'static)>,
@@ -220,7 +222,7 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         let mut ctrl = self.header;
         ctrl.pn = pn as u32;
         ctrl.phase = self.guard.next_phase();
-        ctrl.ack_now = self.dry && self.path.may_ask(self.now_ns);
+        ctrl.ack_now = self.dry && self.path.may_ask(self.now_ns, self.is_alone);
         let several = self.body.count() > 1;
         let header = DataHeader { ctrl, several, dsn: dsn as u32, frontier };
         let start = out.gather.len();

@@ -355,11 +355,12 @@ impl Path {
     }
 
     /// Whether the next packet asks for an immediate acknowledgement; rare enough to cost nothing.
-    /// A packet that leaves with nothing else in flight always asks: an application must see its
-    /// request complete before the peer's reply, as on hardware.
-    pub(crate) fn may_ask(&mut self, now_ns: u64) -> bool {
+    /// A packet that leaves with nothing else in flight, or when the peer has placed all that was
+    /// sent before (`is_alone`), always asks: an application must see its request complete before
+    /// the peer's reply, as on hardware.
+    pub(crate) fn may_ask(&mut self, now_ns: u64, is_alone: bool) -> bool {
         let interval = ASK_INTERVAL_NS.min(self.recovery.rtt().smoothed_ns / ASK_RTT_DIVISOR);
-        let alone = self.recovery.in_flight_octets() == 0;
+        let alone = is_alone || self.recovery.in_flight_octets() == 0;
         let may = alone || self.asked_ns.is_none_or(|asked_ns| now_ns >= asked_ns + interval);
         if may {
             self.asked_ns = Some(now_ns);

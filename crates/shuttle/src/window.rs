@@ -20,16 +20,19 @@ pub(crate) enum Seen {
 pub(crate) struct SeenWindow {
     /// Frontier: every number below was seen.
     frontier: u64,
-    /// Bits of the numbers from `word * 64` on; bits below the frontier are set.
+    /// Bits of the numbers from `word * 64` on; those below the frontier are set if `is_settled`.
     words: VecDeque<u64>,
     word: u64,
+    is_settled: bool,
+    /// No bit is set from this number on.
+    top: u64,
     limit: u64,
 }
 
 impl SeenWindow {
     /// An empty window of `limit` numbers above the frontier.
     pub(crate) fn new(limit: u64) -> Self {
-        Self { frontier: 0, words: VecDeque::new(), word: 0, limit }
+        Self { frontier: 0, words: VecDeque::new(), word: 0, is_settled: true, top: 0, limit }
     }
 
     /// The first number that has not been seen.
@@ -57,6 +60,15 @@ impl SeenWindow {
         if above >= self.limit {
             return Seen::TooFar;
         }
+        // In order with nothing beyond a hole, as nearly always: no bit is needed.
+        if above == 0 && self.top <= number {
+            self.frontier += 1;
+            self.is_settled = false;
+            return Seen::New;
+        }
+        if !self.is_settled {
+            self.settle();
+        }
         let at = (number / 64 - self.word) as usize;
         if at >= self.words.len() {
             self.words.resize(at + 1, 0);
@@ -66,6 +78,7 @@ impl SeenWindow {
             return Seen::Before;
         }
         *word |= bit;
+        self.top = self.top.max(number + 1);
         if above == 0 {
             self.advance();
         }
@@ -77,16 +90,23 @@ impl SeenWindow {
         if floor <= self.frontier {
             return;
         }
-        let gone = (floor / 64 - self.word).min(self.words.len() as u64);
-        self.words.drain(..gone as usize);
-        self.word = floor / 64;
-        if let Some(first) = self.words.front_mut() {
-            *first |= (1 << (floor % 64)) - 1;
-        } else if !floor.is_multiple_of(64) {
-            self.words.push_back((1 << (floor % 64)) - 1);
-        }
         self.frontier = floor;
+        self.settle();
         self.advance();
+    }
+
+    /// Has the first word be that of the frontier, with the bits below it set.
+    fn settle(&mut self) {
+        self.is_settled = true;
+        let below = (1 << (self.frontier % 64)) - 1;
+        let gone = (self.frontier / 64 - self.word).min(self.words.len() as u64);
+        self.words.drain(..gone as usize);
+        self.word = self.frontier / 64;
+        if let Some(first) = self.words.front_mut() {
+            *first |= below;
+        } else if below != 0 {
+            self.words.push_back(below);
+        }
     }
 
     /// Smallest number seen above the frontier.

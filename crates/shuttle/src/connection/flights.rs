@@ -177,6 +177,7 @@ impl ShuttleConnection {
     ) -> bool {
         let Self { session, paths, streams, body, stats, cap, waits, dry, tap, .. } = self;
         (*waits, *dry) = (false, false);
+        let is_only = paths.len() == 1 && streams.is_one_shared();
         let (Some(session), Some(stream), Some(source)) =
             (session, streams.get_mut(id), ports.source(id))
         else {
@@ -196,6 +197,7 @@ impl ShuttleConnection {
             body,
             sendable,
             dry: true,
+            is_alone: is_only && stream.send.is_settled(),
             resent: (0, 0),
             tap: tap.as_deref_mut(),
         };
@@ -211,7 +213,7 @@ impl ShuttleConnection {
         stats.segments_out += flight.segment_count();
         let path = &mut paths[at];
         path.ping = false;
-        path.arrivals.handle_data_sent(now_ns);
+        path.arrivals.handle_data_sent(now_ns, is_only);
         out.route = Some(path.route);
         path.handle_sent(now_ns, flight);
         streams.change(id);

@@ -167,11 +167,12 @@ fn what_leaves_after_a_pause_or_a_stop_is_limited_by_the_application() {
 fn an_immediate_acknowledgement_is_asked_for_once_a_millisecond_or_quarter_of_a_round_trip() {
     for (rtt_ns, apart_ns) in [(50 * MS, MS), (2 * MS, MS / 2)] {
         let mut path = recorded(rtt_ns);
-        assert!(path.may_ask(0) && path.may_ask(0), "nothing else is in flight");
+        assert!(path.may_ask(0, false) && path.may_ask(0, false), "nothing else is in flight");
         send(&mut path, 0, 1);
-        assert!(!path.may_ask(0) && !path.may_ask(apart_ns - 1));
-        assert!(path.may_ask(apart_ns) && !path.may_ask(2 * apart_ns - 1));
-        assert!(path.may_ask(2 * apart_ns));
+        assert!(!path.may_ask(0, false) && !path.may_ask(apart_ns - 1, false));
+        assert!(path.may_ask(apart_ns, false) && !path.may_ask(2 * apart_ns - 1, false));
+        assert!(path.may_ask(2 * apart_ns, false));
+        assert!(path.may_ask(2 * apart_ns, true), "all that was sent before is placed");
     }
 }
 
