@@ -298,6 +298,15 @@ impl UdpPort {
         vectors: &[MaybeUninit<libc::iovec>],
         each: Option<u16>,
     ) -> Written {
+        let fd = self.fd.as_fd().as_raw_fd();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        if let ([only], None, None) = (vectors, route, each) {
+            // A small datagram is one piece, and for that there is a shorter call.
+            // SAFETY: the caller has written each vector.
+            let only = unsafe { only.assume_init_ref() };
+            // SAFETY: what it points to is only read, and the kernel checks each address.
+            return self.written(unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) });
+        }
         let mut control = ControlMessages::default();
         if let Some(each) = each {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &each);
@@ -314,10 +323,13 @@ impl UdpPort {
         message.msg_iovlen = vectors.len() as _;
         message.msg_control = control.words.as_mut_ptr().cast();
         message.msg_controllen = control.octets as _;
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: `message` names locals and `vectors`, which live as long as the call; the kernel
         // only reads, and checks each address that they name.
-        let n = unsafe { libc::sendmsg(self.fd.as_fd().as_raw_fd(), &message, flags) };
+        self.written(unsafe { libc::sendmsg(fd, &message, flags) })
+    }
+
+    /// Result of a call that has sent `n` bytes, or failed for the reason in `errno`.
+    fn written(&self, n: isize) -> Written {
         match n {
             n if n >= 0 => Written::Octets(n as usize),
             _ => {
