@@ -320,8 +320,8 @@ mod tests {
         assert!((250..=300).contains(&(2 * (newest + older))), "two bytes a run: {counts:?}");
     }
 
-    /// S-40: an answer that tells what was placed leaves without an acknowledgement for 250 µs after
-    /// the last, and one that tells nothing, or comes later, with it.
+    /// S-40: an answer that tells what was placed leaves without an acknowledgement for 250 us
+    /// after the last, and one that tells nothing, or comes later, with it.
     #[test]
     fn an_answer_that_tells_what_was_placed_leaves_alone_for_a_while() {
         const ROUND_NS: u64 = 20_000;
