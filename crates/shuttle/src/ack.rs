@@ -13,6 +13,10 @@ use crate::recovery::PN_WINDOW;
 use crate::reply_habit::{REPLY_WAIT_NS, ReplyHabit};
 use crate::window::{Seen, SeenWindow};
 
+/// Most bytes of data whose acknowledgement answers leave without: one datagram, because the
+/// smallest window of a sender has two.
+const UNTOLD_OCTETS_MAX: usize = 1200;
+
 /// How soon an acknowledgement is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckPace {
@@ -33,6 +37,10 @@ pub(crate) struct Arrivals {
     due_ns: Option<u64>,
     /// An answer has told the peer what is owed, which may wait for the next one.
     is_held: bool,
+    /// The last acknowledgement did not have to leave on its own after it was held.
+    may_hold: bool,
+    /// Bytes of data packets since the last acknowledgement.
+    untold_octets: usize,
     sent_ns: Option<u64>,
     replies: ReplyHabit,
     /// The next report continues with the older runs from this number down.
@@ -56,6 +64,8 @@ impl Arrivals {
             largest_at_ns: 0,
             due_ns: None,
             is_held: false,
+            may_hold: true,
+            untold_octets: 0,
             sent_ns: None,
             replies: ReplyHabit::default(),
             turn: None,
@@ -110,23 +120,37 @@ impl Arrivals {
             AckPace::Now => now_ns,
         };
         let is_held = std::mem::take(&mut self.is_held) && pace == AckPace::WithReply;
-        let due_ns = self.due_ns.filter(|_| !is_held);
-        self.due_ns = Some(due_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
+        let before_ns = match is_held {
+            true => self.sent_ns.map(|sent_ns| (sent_ns + 2 * REPLY_WAIT_NS).max(now_ns)),
+            false => self.due_ns,
+        };
+        self.due_ns = Some(before_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
     }
 
     /// Notes that data leaves on this path: an acknowledgement that waits for that is due. If the
-    /// data tells the peer what was placed (`is_told`), the acknowledgement only serves the path:
-    /// then answers leave without one for [`REPLY_WAIT_NS`] after the last.
+    /// data tells the peer all that was placed (`is_told`), the acknowledgement only serves the
+    /// path: then answers leave without one until [`REPLY_WAIT_NS`] or [`UNTOLD_OCTETS_MAX`] after
+    /// the last that left with an answer.
     pub(crate) fn handle_data_sent(&mut self, now_ns: u64, is_told: bool) {
+        let waits_until_ns = self.replies.waits_until_ns();
         if self.replies.handle_data(now_ns)
             && let Some(due_ns) = &mut self.due_ns
         {
             let is_recent = self.sent_ns.is_some_and(|sent_ns| now_ns < sent_ns + REPLY_WAIT_NS);
-            self.is_held = is_told && is_recent && *due_ns > now_ns;
+            self.is_held = is_told
+                && is_recent
+                && std::mem::replace(&mut self.may_hold, true)
+                && self.untold_octets <= UNTOLD_OCTETS_MAX
+                && waits_until_ns == Some(*due_ns);
             if !self.is_held {
                 *due_ns = (*due_ns).min(now_ns);
             }
         }
+    }
+
+    /// Counts the bytes of a data packet.
+    pub(crate) fn handle_octets(&mut self, octets: usize) {
+        self.untold_octets = self.untold_octets.saturating_add(octets);
     }
 
     /// Time at which an acknowledgement is due, if one is owed.
@@ -143,7 +167,9 @@ impl Arrivals {
         limit: usize,
         mut put: impl FnMut(Ack<'_>),
     ) {
-        (self.due_ns, self.is_held) = (None, false);
+        // Held for an answer that did not come: answers are too far apart for that.
+        self.may_hold &= !std::mem::take(&mut self.is_held);
+        (self.due_ns, self.untold_octets) = (None, 0);
         self.sent_ns = Some(now_ns);
         self.replies.handle_reported(now_ns);
         let Some(largest) = self.largest else { return };
@@ -320,35 +346,97 @@ mod tests {
         assert!((250..=300).contains(&(2 * (newest + older))), "two bytes a run: {counts:?}");
     }
 
-    /// S-40: an answer that tells what was placed leaves without an acknowledgement for 250 us
-    /// after the last, and one that tells nothing, or comes later, with it.
-    #[test]
-    fn an_answer_that_tells_what_was_placed_leaves_alone_for_a_while() {
-        const ROUND_NS: u64 = 20_000;
-        let mut arrivals = Arrivals::new();
-        let mut answer = |at_ns: u64, is_told| {
-            arrivals.handle_packet(at_ns, at_ns / ROUND_NS);
-            arrivals.owe(at_ns, AckPace::WithReply);
-            arrivals.handle_data_sent(at_ns, is_told);
-            let reported = arrivals.due_ns() == Some(at_ns);
-            if reported {
-                report_at(&mut arrivals, at_ns);
-            } else {
-                assert_eq!(arrivals.due_ns(), Some(at_ns + REPLY_WAIT_NS));
+    /// Rounds of a conversation, each answered `answer_ns` after the request.
+    struct Conversation {
+        arrivals: Arrivals,
+        at_ns: u64,
+        round_ns: u64,
+        answer_ns: u64,
+        octets: usize,
+    }
+
+    impl Conversation {
+        fn rounds(&mut self, count: usize) {
+            for _ in 0..count {
+                self.round(true);
             }
-            reported
-        };
-        let mut at_ns = 0;
-        let mut round = |is_told| {
-            at_ns += ROUND_NS;
-            answer(at_ns, is_told)
-        };
-        assert!((0..4).all(|_| round(true)), "a row of answers must be seen first");
-        for _ in 0..3 {
-            assert!((0..12).all(|_| !round(true)));
-            assert!(round(true), "250 µs after the last");
         }
-        assert!(!round(true) && round(false));
+
+        fn new(round_ns: u64, answer_ns: u64, octets: usize) -> Self {
+            Self { arrivals: Arrivals::new(), at_ns: 0, round_ns, answer_ns, octets }
+        }
+
+        /// Whether an acknowledgement left with the answer; `None` if it left before, on its own.
+        fn round(&mut self, is_told: bool) -> Option<bool> {
+            self.at_ns += self.round_ns;
+            let Self { arrivals, at_ns, answer_ns, .. } = self;
+            let before = arrivals.due_ns().is_some_and(|due_ns| due_ns < *at_ns);
+            if before {
+                report_at(arrivals, arrivals.due_ns().unwrap());
+            }
+            arrivals.handle_packet(*at_ns, arrivals.near());
+            arrivals.handle_octets(self.octets);
+            arrivals.owe(*at_ns, AckPace::WithReply);
+            let answers_ns = *at_ns + *answer_ns;
+            let early = arrivals.due_ns().is_some_and(|due_ns| due_ns < answers_ns);
+            if early {
+                report_at(arrivals, *at_ns);
+            }
+            arrivals.handle_data_sent(answers_ns, is_told);
+            let with_answer = arrivals.due_ns() == Some(answers_ns);
+            if with_answer {
+                report_at(arrivals, answers_ns);
+            }
+            (!before && !early).then_some(with_answer)
+        }
+    }
+
+    /// S-40.
+    #[test]
+    fn answers_that_tell_what_was_placed_leave_alone_for_a_while() {
+        let mut talk = Conversation::new(20_000, 0, 64);
+        assert!((0..4).all(|_| talk.round(true) == Some(true)), "a row of answers comes first");
+        for _ in 0..3 {
+            assert!((0..12).all(|_| talk.round(true) == Some(false)));
+            assert_eq!(talk.round(true), Some(true), "250 us after the last");
+        }
+        assert_eq!((talk.round(true), talk.round(false)), (Some(false), Some(true)));
+    }
+
+    /// A sender's window may be two datagrams.
+    #[test]
+    fn a_datagram_of_data_is_acknowledged_with_the_next_answer() {
+        let mut talk = Conversation::new(20_000, 0, 700);
+        talk.rounds(4);
+        for _ in 0..5 {
+            assert_eq!((talk.round(true), talk.round(true)), (Some(false), Some(true)));
+        }
+    }
+
+    /// An acknowledgement that leaves on its own costs more than one behind an answer.
+    #[test]
+    fn answers_too_far_apart_take_their_acknowledgements_along() {
+        let mut talk = Conversation::new(300_000, 20_000, 64);
+        talk.rounds(5);
+        talk.at_ns -= 100_000;
+        assert_eq!(talk.round(true), Some(false), "once");
+        assert_eq!(talk.round(true), None);
+        assert!((0..20).all(|_| talk.round(true) == Some(true)));
+    }
+
+    /// Whatever comes, an acknowledgement leaves within 500 us of the last.
+    #[test]
+    fn no_row_of_requests_delays_an_acknowledgement_further() {
+        let mut talk = Conversation::new(20_000, 0, 64);
+        talk.rounds(5);
+        let last_ns = talk.arrivals.sent_ns.unwrap();
+        for at_ns in [last_ns + 240_000, last_ns + 480_000] {
+            talk.arrivals.owe(at_ns, AckPace::WithReply);
+            let due_ns = (at_ns + REPLY_WAIT_NS).min(last_ns + 2 * REPLY_WAIT_NS);
+            assert_eq!(talk.arrivals.due_ns(), Some(due_ns));
+            talk.arrivals.handle_data_sent(at_ns, true);
+        }
+        assert_eq!(talk.arrivals.due_ns(), Some(last_ns + 480_000), "it leaves with the answer");
     }
 
     /// S-40: what is sooner holds, and the next report waits for an interval after the last.

@@ -41,6 +41,11 @@ impl ReplyHabit {
         if self.row >= self.needed { asked_ns + REPLY_WAIT_NS } else { now_ns }
     }
 
+    /// Until when an acknowledgement waits for an answer, if one does.
+    pub fn waits_until_ns(&self) -> Option<u64> {
+        self.asked_ns.filter(|_| self.row >= self.needed).map(|at_ns| at_ns + REPLY_WAIT_NS)
+    }
+
     /// Data leaves. Returns whether it answers what was to be acknowledged at once.
     pub fn handle_data(&mut self, now_ns: u64) -> bool {
         let Some(asked_ns) = self.asked_ns.take() else { return false };

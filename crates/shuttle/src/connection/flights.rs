@@ -213,7 +213,7 @@ impl ShuttleConnection {
         stats.segments_out += flight.segment_count();
         let path = &mut paths[at];
         path.ping = false;
-        path.arrivals.handle_data_sent(now_ns, is_only);
+        path.arrivals.handle_data_sent(now_ns, is_only && stream.recv.is_unbroken());
         out.route = Some(path.route);
         path.handle_sent(now_ns, flight);
         streams.change(id);

@@ -55,7 +55,7 @@ impl ShuttleConnection {
         datagram: &mut [u8],
         ports: &mut P,
     ) -> Result<(), (StreamId, P::Fault)> {
-        let id = header.ctrl.cid.stream();
+        let (id, octets) = (header.ctrl.cid.stream(), datagram.len());
         let open = matches!(self.state, ConnectionState::Open { .. });
         let known = usize::from(header.ctrl.path.0) < self.paths.len();
         let is_closing = matches!(self.state, ConnectionState::Closing { .. });
@@ -104,6 +104,7 @@ impl ShuttleConnection {
             return Ok(());
         }
         self.note(now_ns, route, marked, &header.ctrl, pn);
+        self.paths[usize::from(header.ctrl.path.0)].arrivals.handle_octets(octets);
         let pace = header.ctrl.ack_now.then_some(AckPace::WithReply);
         self.owe_ack(now_ns, header.ctrl.path, pace);
         taken.map(drop).map_err(|fault| (id, fault))

@@ -70,6 +70,11 @@ impl RecvStream {
         self.placed.frontier()
     }
 
+    /// Whether the frontier says all that has arrived.
+    pub(crate) fn is_unbroken(&self) -> bool {
+        self.held.is_empty() && self.placed.is_unbroken()
+    }
+
     /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
         self.placed.kept_octets() + self.noted.kept_octets() + self.held_octets
