@@ -284,7 +284,8 @@ impl Weave {
         }
     }
 
-    /// Handles a round outside Ramp; true if it was overloaded, and the rate was reduced.
+    /// Handles a round outside Ramp; true if it was overloaded, and the rate was reduced or a probe
+    /// ended.
     fn heed_guard(&mut self, now_ns: u64, round: &Round) -> bool {
         let view = GuardView {
             bw_bps: self.model.bw_bps(),
@@ -294,6 +295,13 @@ impl Weave {
         };
         match self.guard.judge(now_ns, round, &view) {
             GuardVerdict::Fine => return false,
+            GuardVerdict::Excess => {
+                let is_probe = matches!(self.phase, WeavePhase::Up(_)) && !self.competes;
+                if is_probe {
+                    self.end_probe(now_ns);
+                }
+                return is_probe;
+            }
             GuardVerdict::Vain(before_bps) => {
                 self.model.set_bw(before_bps, now_ns);
                 return false;
@@ -303,7 +311,9 @@ impl Weave {
             }
         }
         self.answered_ns = now_ns;
-        self.is_cut = true;
+        // What a policer lets through is its rate: a probe soon would find no more.
+        self.is_cut = !self.trial.depends;
+        self.loss.forget_few();
         self.cruise(now_ns);
         true
     }

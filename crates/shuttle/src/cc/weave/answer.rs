@@ -52,6 +52,7 @@ impl Weave {
         self.cut = Some(Cut { at_ns: now_ns, before_bps });
         self.answered_ns = now_ns;
         self.is_cut = true;
+        self.loss.forget_few();
         self.model.set_bw((before_bps as f64 * BETA) as u64, now_ns + self.smoothed_rtt_ns);
         self.cruise(now_ns);
     }

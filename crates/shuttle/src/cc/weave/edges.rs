@@ -88,6 +88,41 @@ fn what_makes_up_for_losses_is_in_flight_besides() {
     assert_eq!(weave.bdp(), (BDP as f64 / 0.9) as u64);
 }
 
+/// Sends twice what arrives for three rounds, at `rate_bps`; whether the guard did something.
+fn overloads(weave: &mut Weave, rate_bps: u64) -> bool {
+    weave.model.set_bw(rate_bps, 0);
+    let (octets, sent_octets) = (BDP / 2, BDP);
+    let round =
+        Round { octets, sent_octets, floor_rtt_ns: RTT_NS, lasted_ns: RTT_NS, ..Round::EMPTY };
+    let heeded = [1, 2, 3].map(|_| weave.heed_guard(NOW_NS, &round));
+    assert!(!heeded[0] && !heeded[1], "too few rounds");
+    heeded[2]
+}
+
+#[test]
+fn a_reduction_to_what_was_delivered_is_probed_soon_unless_it_is_a_policers() {
+    for depends in [false, true] {
+        let mut weave = cruising();
+        weave.trial.depends = depends;
+        assert!(overloads(&mut weave, BW_BPS));
+        assert_eq!((weave.model.bw_bps(), weave.is_cut), (BW_BPS / 2, !depends));
+    }
+}
+
+#[test]
+fn a_probe_that_sends_beyond_a_rate_that_arrives_ends() {
+    let ends = |competes| {
+        let mut weave = cruising();
+        weave.competes = competes;
+        weave.probe();
+        assert_eq!(overloads(&mut weave, BW_BPS / 2), !competes);
+        assert_eq!(weave.model.bw_bps(), BW_BPS / 2, "it arrives");
+        weave.phase == WeavePhase::Down { rounds: 0 }
+    };
+    assert!(ends(false) && !ends(true));
+    assert!(!overloads(&mut cruising(), BW_BPS / 2), "others send too much");
+}
+
 #[test]
 fn down_ends_with_little_in_flight_or_little_delay_or_after_three_rounds() {
     let ends = |in_flight, above_ns| {

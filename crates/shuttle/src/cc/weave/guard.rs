@@ -1,7 +1,7 @@
 //! Guard against overload: what is sent must arrive. A round that sent a quarter more than the next
 //! delivered, or a tenth more than makes up for random loss, sends too fast whatever else is
-//! believed: the rate becomes what was delivered. If that changes nothing, it is others that send
-//! too much.
+//! believed: the rate becomes what was delivered, and a probe that sent beyond a rate that arrives
+//! ends. If reductions change nothing, it is others that send too much.
 //!
 //! Invariant: a flow that is alone does not send more than 1.25 times what arrives for more than
 //! two rounds in a row outside Ramp.
@@ -55,6 +55,8 @@ pub(super) enum GuardVerdict {
     Fine,
     /// It does not: this is what was delivered, in bits per second.
     Reduce(u64),
+    /// It does not, but the rate does: what was sent beyond the rate was too much.
+    Excess,
     /// Reductions changed nothing; the rate before the first, in bits per second.
     Vain(u64),
 }
@@ -93,10 +95,12 @@ impl RateGuard {
         let sure_ns = delivered_ns - view.late_ns.min(delivered_ns / LATE_PART);
         let over = OVERLOAD_FACTOR.max(OVER_LOSS_FACTOR * view.inflation);
         let most_bps = over * bits_per_second(delivered_octets, sure_ns) as f64;
-        let is_overload = sent_bps as f64 > most_bps;
-        if !is_overload || delivered_bps >= view.bw_bps {
-            self.cuts = if is_overload { self.cuts } else { 0 };
+        if sent_bps as f64 <= most_bps {
+            self.cuts = 0;
             return GuardVerdict::Fine;
+        }
+        if delivered_bps >= view.bw_bps {
+            return GuardVerdict::Excess;
         }
         if now_ns < self.idle_until_ns {
             return GuardVerdict::Fine;
@@ -126,6 +130,13 @@ impl RateGuard {
                 lasted_ns: round.lasted_ns,
             },
         };
+    }
+
+    /// What was delivered in the last two rounds, in bits per second, whichever is more; `None`
+    /// if they say nothing.
+    pub(super) fn last_bps(&self) -> Option<u64> {
+        let told = self.rounds[1..].iter().filter(|volume| volume.lasted_ns > 0);
+        told.map(|volume| bits_per_second(volume.delivered_octets, volume.lasted_ns)).max()
     }
 
     /// What was delivered in this round or the one before, in bits per second, whichever is more:
@@ -170,9 +181,9 @@ mod tests {
         assert_eq!(judged(&round(FULL, delivered), &VIEW), GuardVerdict::Fine);
         let reduced = GuardVerdict::Reduce(BW_BPS / 5 * 4);
         assert_eq!(judged(&round(FULL + 1250, delivered), &VIEW), reduced);
-        // What arrives is the rate of the path: others send too much.
+        // The rate arrives: what is sent beyond it is too much.
         let slower = GuardView { bw_bps: BW_BPS / 5 * 4, ..VIEW };
-        assert_eq!(judged(&round(FULL + 1250, delivered), &slower), GuardVerdict::Fine);
+        assert_eq!(judged(&round(FULL + 1250, delivered), &slower), GuardVerdict::Excess);
     }
 
     #[test]
@@ -261,6 +272,21 @@ mod tests {
             third(&mut guard, 0, &round(FULL, FULL), &VIEW);
             guard.forget();
         }
+    }
+
+    #[test]
+    fn rounds_that_say_nothing_do_not_tell_what_was_delivered() {
+        let mut guard = RateGuard::default();
+        assert_eq!(guard.last_bps(), None);
+        for octets in [3 * FULL, FULL, FULL / 2] {
+            guard.judge(0, &round(FULL / 2, octets), &VIEW);
+        }
+        assert_eq!(guard.last_bps(), Some(BW_BPS), "the more of the last two");
+        let limited = Round { app_limited: true, ..round(FULL, FULL) };
+        guard.judge(0, &limited, &VIEW);
+        assert_eq!(guard.last_bps(), Some(BW_BPS / 2));
+        guard.judge(0, &limited, &VIEW);
+        assert_eq!(guard.last_bps(), None);
     }
 
     #[test]

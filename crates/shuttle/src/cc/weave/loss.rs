@@ -49,6 +49,11 @@ impl LossFilter {
         })
     }
 
+    /// Forgets the rounds that are yet too few: a reaction answers their losses.
+    pub fn forget_few(&mut self) {
+        self.few = (0, 0);
+    }
+
     /// Learns from a round without a queue.
     pub fn learn(&mut self, round: &Round) {
         self.acked += round.acked;
@@ -135,6 +140,8 @@ mod tests {
         let third = round(1, 0);
         assert_eq!(filter.gather(&third), Some(Round { acked: 190, lost: 10, ..third }));
         assert_eq!(filter.gather(&third), None, "they count once");
+        filter.forget_few();
+        assert_eq!(filter.gather(&round(199, 0)), None, "a reaction has answered those before");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The two outputs: pacing rate and window of each phase (`docs/shuttle.md`, "Weave").
 
 use super::probe::RateProbe;
-use super::trial::TRIAL_GAIN;
 use super::{MIN_PACKETS, Weave, WeavePhase};
 use crate::cc::rate::bits_per_second;
 
@@ -30,7 +29,7 @@ impl Weave {
             WeavePhase::Ramp { .. } => {
                 bits_per_second(self.window, self.min_rtt_ns()) as f64 * self.ramp_pacing()
             }
-            WeavePhase::Trial => self.model.bw_bps() as f64 * TRIAL_GAIN,
+            WeavePhase::Trial => self.trial_bps(),
             _ => self.model.bw_bps() as f64 * self.pacing_gain() * self.loss.inflation(),
         };
         (rate_bps as u64).min(self.params.max_rate_bps).max(self.params.min_rate_bps)

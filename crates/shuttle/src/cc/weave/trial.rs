@@ -1,8 +1,8 @@
 //! Trials (phase Trial): whether losses without a queue depend on the rate. Random loss does not;
 //! what a policer takes, or a buffer too short to delay anything, ends below the path's rate. So
-//! once losses are worth making up for, a short run of packets is sent at nine tenths of the rate.
-//! If few of them are lost, losses are congestion from then on ([`RateTrial::depends`]), until
-//! reductions do not end them.
+//! once losses are worth making up for, a short run of packets is sent at nine tenths of the rate,
+//! or of what arrived, if that is less. If few of them are lost, losses are congestion from then on
+//! ([`RateTrial::depends`]), until reductions do not end them.
 //!
 //! Losses are counted as events: a burst is one, however many packets it takes, so that the chance
 //! that none falls into a trial is known.
@@ -14,7 +14,7 @@ use crate::cc::rate::{SECOND_NS, octets_in, time_for_ns};
 
 /// Pacing gain of a trial, without what makes up for losses (`matrix`, policers of 20 Mbit/s: .12
 /// to .17 dropped without trials, .01 to .03 with them).
-pub(super) const TRIAL_GAIN: f64 = 0.9;
+const TRIAL_GAIN: f64 = 0.9;
 /// Least random loss that is tried, 1.5 %: less does no harm if it is not random.
 pub(super) const TRIED_LOSS_SHARE: f64 = 0.015;
 /// Events expected in a trial. Of as many, three or less happen by chance once in 400 trials.
@@ -36,7 +36,7 @@ const WAIT_NS: u64 = 10 * SECOND_NS;
 const WAIT_FACTOR: u64 = 2;
 /// The most of it, 160 s.
 const WAIT_MAX_NS: u64 = 160 * SECOND_NS;
-/// Time until a trial is thought of again that could not be made, 250 ms.
+/// Time until a trial is thought of again that could not be made or said nothing, 250 ms.
 const AGAIN_NS: u64 = SECOND_NS / 4;
 /// Times the loss of the last trial, and the share of packets beyond, from which there is another
 /// one at once: what is lost is something else.
@@ -62,6 +62,9 @@ const CUT_FACTOR_MIN: f64 = 0.8;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct RunningTrial {
     began_ns: u64,
+    /// What was delivered before, in bits per second: a policer's bucket lets the rate be taken for
+    /// more (of 6,000 random paths 161 were unsafe without, 131 with it).
+    delivered_bps: u64,
     /// When the last of its packets was sent.
     ended_ns: Option<u64>,
     /// Packets to send, and sent.
@@ -143,6 +146,17 @@ impl RateTrial {
         }
     }
 
+    /// The last trial said nothing: another one is to be made.
+    fn repeat_soon(&mut self, now_ns: u64) {
+        (self.tried_loss, self.due_ns) = (0.0, now_ns + AGAIN_NS);
+    }
+
+    /// After a trial that found losses to be random.
+    #[cfg(test)]
+    pub(super) fn found_random() -> Self {
+        Self { tried_loss: 0.03, ..Self::default() }
+    }
+
     /// Losses have ceased.
     pub(super) fn calm(&mut self) {
         self.cuts = 0;
@@ -175,7 +189,7 @@ impl Weave {
             && trial.running.take_if(|running| running.ended_ns.is_none()).is_some()
         {
             // A reaction ended it early.
-            (trial.tried_loss, trial.due_ns) = (0.0, now_ns + AGAIN_NS);
+            trial.repeat_soon(now_ns);
         }
         let WeavePhase::Cruise { probe_at_ns, rounds } = self.phase else { return false };
         let grew = trial.tried_loss > 0.0 && loss > MORE_FACTOR * trial.tried_loss + MORE_SHARE;
@@ -184,24 +198,44 @@ impl Weave {
         if loss < TRIED_LOSS_SHARE || !is_due || !may {
             return false;
         }
-        let datagram = u64::from(self.params.datagram_octets);
-        let need = (TRIAL_EVENTS / trial.density) as u64;
-        if time_for_ns(need * datagram, bw_bps)
-            > LONGEST_NS.max(LONGEST_RTTS * self.smoothed_rtt_ns)
-        {
-            trial.due_ns = now_ns + AGAIN_NS;
+        let Some(need) = self.trial_packets() else {
+            self.trial.due_ns = now_ns + AGAIN_NS;
             return false;
-        }
+        };
+        let datagram = u64::from(self.params.datagram_octets);
         let least = octets_in(bw_bps, self.smoothed_rtt_ns / LEAST_RTT_PART) / datagram;
-        trial.tried_loss = loss;
-        trial.running = Some(RunningTrial {
+        self.trial.tried_loss = loss;
+        self.trial.running = Some(RunningTrial {
             began_ns: now_ns,
+            delivered_bps: self.guard.last_bps().unwrap_or(u64::MAX),
             need: need.max(least),
             probe_at_ns,
             ..RunningTrial::default()
         });
         self.phase = WeavePhase::Trial;
         true
+    }
+
+    /// Packets of a trial; `None` if events are too rare for one.
+    fn trial_packets(&self) -> Option<u64> {
+        let need = (TRIAL_EVENTS / self.trial.density) as u64;
+        let octets = need.saturating_mul(u64::from(self.params.datagram_octets));
+        let longest_ns = LONGEST_NS.max(LONGEST_RTTS * self.smoothed_rtt_ns);
+        (time_for_ns(octets, self.model.bw_bps()) <= longest_ns).then_some(need)
+    }
+
+    /// Whether losses without a queue may depend on the rate: no trial has found them to be random,
+    /// and they are not too rare for one.
+    pub(super) fn losses_may_depend(&self) -> bool {
+        let RateTrial { depends, tried_loss, density, .. } = self.trial;
+        let is_open = density == 0.0 || self.trial_packets().is_some();
+        depends || (tried_loss == 0.0 && is_open)
+    }
+
+    /// Pacing rate of a trial in bits per second: below what arrived, whatever the rate says.
+    pub(super) fn trial_bps(&self) -> f64 {
+        let delivered_bps = self.trial.running.map_or(u64::MAX, |running| running.delivered_bps);
+        TRIAL_GAIN * self.model.bw_bps().min(delivered_bps) as f64
     }
 
     /// Returns to the rate once all packets of a trial are sent.
@@ -216,13 +250,18 @@ impl Weave {
     fn judge(&mut self, now_ns: u64, running: &RunningTrial) {
         let loss = self.loss.random();
         let trial = &mut self.trial;
-        trial.wait_ns = (WAIT_FACTOR * trial.wait_ns).clamp(WAIT_NS, WAIT_MAX_NS);
-        trial.due_ns = now_ns + trial.wait_ns;
         let packets = running.acked + running.lost;
         let expected = packets as f64 * trial.density;
         let share = running.lost as f64 / packets.max(1) as f64;
         let is_sure = expected >= EVENTS_SHARE_MIN * TRIAL_EVENTS;
-        if is_sure && running.events as f64 <= expected / EVENTS_PART && share <= loss / LOSS_PART {
+        let has_few_losses = is_sure && share <= loss / LOSS_PART;
+        if has_few_losses && running.events as f64 > expected / EVENTS_PART {
+            // Much less is lost, in as many events: it was hardly sent below a policer's rate.
+            return trial.repeat_soon(now_ns);
+        }
+        trial.wait_ns = (WAIT_FACTOR * trial.wait_ns).clamp(WAIT_NS, WAIT_MAX_NS);
+        trial.due_ns = now_ns + trial.wait_ns;
+        if has_few_losses {
             (trial.depends, trial.cuts) = (true, 0);
             self.loss.set_random(share);
         }
@@ -417,9 +456,51 @@ mod tests {
         assert_eq!(judged(1194, 6, 4), None);
         assert!(judged(1189, 11, 1).is_some());
         assert_eq!(judged(1187, 13, 1), None);
-        // Seven tenths of the events that were to be expected.
+        // Seven tenths of the events that are expected.
         assert!(judged(841, 0, 0).is_some());
         assert_eq!(judged(839, 0, 0), None);
+    }
+
+    #[test]
+    fn few_losses_in_many_events_ask_for_another_trial_soon() {
+        let due_ns = |arrived, lost, events| {
+            let mut weave = cruising();
+            weave.trial.tried_loss = 0.03;
+            let running = RunningTrial { acked: arrived, lost, events, ..Default::default() };
+            weave.judge(SECOND_NS, &running);
+            (weave.trial.due_ns - SECOND_NS, weave.trial.tried_loss)
+        };
+        assert_eq!(due_ns(1194, 6, 4), (AGAIN_NS, 0.0));
+        assert_eq!(due_ns(1194, 6, 3), (WAIT_NS, 0.03));
+        assert_eq!(due_ns(1187, 13, 4), (WAIT_NS, 0.03), "losses are random");
+        assert_eq!(due_ns(833, 6, 4), (WAIT_NS, 0.03), "it was cut short");
+    }
+
+    #[test]
+    fn a_trial_is_paced_below_what_arrived_if_that_is_less_than_the_rate() {
+        let paced_bps = |delivered_bps: u64| {
+            let mut weave = cruising();
+            let octets = octets_in(delivered_bps, RTT_NS);
+            let round = Round { octets, lasted_ns: RTT_NS, ..Round::EMPTY };
+            weave.heed_guard(0, &round);
+            assert!(weave.begin_trial(SECOND_NS));
+            weave.paced_bps()
+        };
+        assert_eq!(paced_bps(BW_BPS / 2), BW_BPS / 20 * 9);
+        assert_eq!(paced_bps(2 * BW_BPS), BW_BPS / 10 * 9);
+    }
+
+    #[test]
+    fn losses_may_depend_until_a_trial_finds_them_random_or_they_are_too_rare_for_one() {
+        let may = |change: fn(&mut RateTrial)| {
+            let mut weave = cruising();
+            change(&mut weave.trial);
+            weave.losses_may_depend()
+        };
+        assert!(may(|_| ()) && may(|trial| trial.density = 0.0));
+        assert!(!may(|trial| trial.tried_loss = 0.03));
+        assert!(!may(|trial| trial.density = 0.0005));
+        assert!(may(|trial| (trial.depends, trial.tried_loss) = (true, 0.03)));
     }
 
     #[test]
