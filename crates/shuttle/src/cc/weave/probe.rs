@@ -6,7 +6,8 @@ use super::trial::TRIED_LOSS_SHARE;
 use super::{Weave, WeavePhase};
 use crate::cc::rate::octets_in;
 
-/// Round trips without a probe after a reaction.
+/// Round trips without a probe after a reaction, and after a probe that gained (`matrix`, `2ms
+/// 500mbit queue=1bdp forward:loss=0.1%`: .024 dropped with none).
 const CALM_RTTS: u64 = 6;
 /// First excess in packets: equal for every flow, so that shares converge.
 const PROBE_PACKETS: u64 = 4;
@@ -25,7 +26,7 @@ const EIGHTHS: u64 = 8;
 const PROBE_GAIN_FACTOR: f64 = 1.01;
 /// Part of the excess by which it grows in a round while no queue shows.
 const PROBE_GROWTH_PART: u64 = 2;
-/// Times the rate before a probe from which on another follows at once: there may be more, as after
+/// Times the rate before a probe from which on another follows soon: there may be more, as after
 /// a start that found too little, or for a flow that came late (`fairness`, `real-paths`).
 const REPEAT_GAIN_FACTOR: f64 = 1.1;
 
@@ -75,11 +76,10 @@ impl Weave {
     /// strong; or the last probe has found much.
     pub(super) fn probe_soon(&mut self, now_ns: u64) {
         let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
-        let soon_ns = if self.has_gained { now_ns } else { calm_ns.max(now_ns) };
         if let WeavePhase::Cruise { probe_at_ns, .. } = &mut self.phase
             && (self.is_cut || self.has_gained)
         {
-            *probe_at_ns = (*probe_at_ns).min(soon_ns);
+            *probe_at_ns = (*probe_at_ns).min(calm_ns.max(now_ns));
         }
     }
 
