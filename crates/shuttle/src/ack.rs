@@ -439,6 +439,21 @@ mod tests {
         assert_eq!(talk.arrivals.due_ns(), Some(last_ns + 480_000), "it leaves with the answer");
     }
 
+    /// An interval asks for its acknowledgement, whatever answers tell.
+    #[test]
+    fn what_an_interval_makes_due_does_not_wait_for_the_next_answer() {
+        for (interval_ns, is_alone) in [(100_000, false), (u64::MAX / 2, true)] {
+            let mut talk = Conversation::new(20_000, 0, 64);
+            talk.rounds(4);
+            let at_ns = talk.at_ns + 20_000;
+            talk.arrivals.owe(at_ns, AckPace::Interval(interval_ns));
+            talk.arrivals.owe(at_ns, AckPace::WithReply);
+            talk.arrivals.handle_data_sent(at_ns, true);
+            let leaves = talk.arrivals.due_ns().is_some_and(|due_ns| due_ns <= at_ns);
+            assert_eq!(leaves, !is_alone);
+        }
+    }
+
     /// S-40: what is sooner holds, and the next report waits for an interval after the last.
     #[test]
     fn the_soonest_of_what_is_owed_is_due() {
