@@ -217,6 +217,7 @@ fn a_probe_that_raised_the_rate_by_a_tenth_is_followed_by_another_after_six_roun
         let WeavePhase::Cruise { probe_at_ns, .. } = weave.phase else { panic!() };
         weave.probe();
         assert!(!weave.has_gained, "it tells of the last one");
+        assert!(probe_at_ns >= NOW_NS + 6 * RTT_NS, "not at once");
         probe_at_ns > NOW_NS + 6 * RTT_NS
     };
     let tenth_bps = BW_BPS / 10;
