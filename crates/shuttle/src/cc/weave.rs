@@ -80,7 +80,7 @@ enum WeavePhase {
     Cruise { probe_at_ns: u64, rounds: u32 },
     /// Probing for more: a bounded excess in flight.
     Up(RateProbe),
-    /// Nine tenths of the rate, to see whether losses depend on it.
+    /// Nine tenths of the rate, or of what arrived, to see whether losses depend on it.
     Trial,
     /// Draining the queue of a probe; rounds so far.
     Down { rounds: u32 },

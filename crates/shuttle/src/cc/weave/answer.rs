@@ -74,10 +74,7 @@ impl Weave {
             WeavePhase::Ramp { train, .. } => {
                 self.end_ramp(ecn.now_ns, train.rate_bps().unwrap_or(0));
             }
-            WeavePhase::Up(_) if !self.competes => {
-                self.answered_ns = ecn.now_ns;
-                self.end_probe(ecn.now_ns);
-            }
+            WeavePhase::Up(_) if !self.competes => self.end_probe(ecn.now_ns),
             _ => self.react(ecn.now_ns),
         }
     }

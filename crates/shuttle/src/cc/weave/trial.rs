@@ -94,7 +94,7 @@ pub(super) struct RateTrial {
     event_sent_ns: u64,
     due_ns: u64,
     wait_ns: u64,
-    /// Random loss at the last trial; 0 before the first.
+    /// Random loss at the last trial; 0 before the first, and after one that is to be repeated.
     tried_loss: f64,
     running: Option<RunningTrial>,
     /// Losses without a queue depend on the rate.
