@@ -302,10 +302,9 @@ mod tests {
         };
         let timeline = record.timeline();
         assert!(timeline.iter().any(|entry| entry.what.starts_with("fault port-down")));
-        let dir = std::env::temp_dir().join(format!("weft-verdict-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let path = dir.join(format!("{:x}.toml", expect.len()));
-        std::fs::write(&path, format!("[expect]\n{expect}")).unwrap();
+        let thread = std::thread::current();
+        let dir = weft_testkit::Dir::new(thread.name().expect("the name of the test"));
+        let path = dir.write("expect.toml", format!("[expect]\n{expect}"));
         let expect = super::super::file::ScenarioFile::read(&path).unwrap().expect;
         let judged = record.judge(&expect).into_iter().skip(2);
         judged.map(|one| (one.got, one.ok)).collect()
@@ -316,7 +315,7 @@ mod tests {
         let gap = || 500..900;
         let judged = judge("port-down=300ms", gap(), "max_stall = \"500ms\"");
         assert_eq!(judged, [("410 ms (x of rank 1, process 7)".to_owned(), true)]);
-        let judged = judge("port-down=300ms", gap(), "max_stall = \"300ms\" ");
+        let judged = judge("port-down=300ms", gap(), "max_stall = \"300ms\"");
         assert!(!judged[0].1);
     }
 
@@ -326,7 +325,7 @@ mod tests {
         assert!(judged[0].1, "{judged:?}");
         let late = "recovers_to = 0.9\nrecovers_within = \"10ms\"";
         assert!(!judge("port-down=300ms", 500..1200, late)[0].1);
-        let never = judge("port-down=300ms", 500..2001, "recovers_to = 0.90");
+        let never = judge("port-down=300ms", 500..2001, "recovers_to = 0.9");
         assert!(!never[0].1);
         assert!(never[0].0.contains("no data was moved after"), "{never:?}");
     }
