@@ -334,11 +334,16 @@ impl Weave {
         let with_queue = is_queued || self.trial.depends;
         let is_congestion =
             settled && seen.is_some_and(|seen| self.loss.is_congestion(&seen, with_queue));
+        let phase = self.phase;
         if is_congestion && self.answer(now_ns, round, is_queued) {
+            if phase == WeavePhase::Trial && !is_queued {
+                // What bursts take asks for its word all the more.
+                self.phase = phase;
+            }
             return;
         }
         if gathered.is_some() && !is_congestion {
-            self.trial.calm();
+            self.trial.calm(self.model.bw_bps());
         }
         self.on_phase_round(now_ns, round, is_queued);
     }
@@ -443,7 +448,10 @@ impl Controller for Weave {
     }
 
     fn on_spurious(&mut self, spurious: &Spurious) {
-        self.model.restore(spurious.packets);
+        // Those of before have not been counted.
+        if spurious.sent_ns > self.answered_ns {
+            self.model.restore(spurious.packets);
+        }
         self.take_back(spurious);
     }
 

@@ -272,7 +272,7 @@ fn a_trial_begins_with_enough_to_send_and_ends_when_it_is_sent() {
     let tries = |app_limited| {
         let mut weave = cruising();
         weave.loss.set_random(0.03);
-        // The density of events, of which the first sample is the average.
+        // A trial needs to know of twelve events.
         let lost = |number: u32| Lost {
             now_ns: NOW_NS,
             sent_ns: SECOND_NS * u64::from(number),
@@ -281,8 +281,8 @@ fn a_trial_begins_with_enough_to_send_and_ends_when_it_is_sent() {
             prior_delivered_octets: 0,
             in_flight_octets: 0,
         };
-        (1..=12).for_each(|number| weave.lose_in_trial(&lost(number)));
         weave.ack_in_trial(&Acked { packets: 388, ..acked(BDP) });
+        (1..=12).for_each(|number| weave.lose_in_trial(&lost(number)));
         let mut ack = acked(BDP);
         if let Some(rate) = &mut ack.rate {
             rate.app_limited = app_limited;
@@ -454,4 +454,22 @@ fn a_wished_rate_begins_with_what_it_carries_in_30_ms() {
     assert_eq!(window(None), 64 * 1250);
     assert_eq!(window(Some(BW_BPS)), 375_000);
     assert_eq!(window(Some(1_000_000)), 64 * 1250);
+}
+
+#[test]
+fn losses_that_were_not_counted_are_not_taken_back() {
+    let lost = |since_answer_ns| {
+        let mut weave = cruising();
+        weave.answered_ns = NOW_NS - RTT_NS;
+        weave.model.lose(3, true);
+        weave.on_spurious(&Spurious {
+            now_ns: NOW_NS,
+            sent_ns: weave.answered_ns + since_answer_ns,
+            packets: 2,
+            octets: 2500,
+            all: false,
+        });
+        weave.model.handle(&acked(BDP), Some(RTT_NS), BW_BPS).unwrap().lost
+    };
+    assert_eq!((lost(0), lost(1)), (3, 1));
 }

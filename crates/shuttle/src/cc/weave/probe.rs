@@ -76,8 +76,10 @@ impl Weave {
     /// strong; or the last probe has found much.
     pub(super) fn probe_soon(&mut self, now_ns: u64) {
         let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
+        // What a policer's bucket let through is no rate.
+        let has_gained = self.has_gained && !self.trial.depends;
         if let WeavePhase::Cruise { probe_at_ns, .. } = &mut self.phase
-            && (self.is_cut || self.has_gained)
+            && (self.is_cut || has_gained)
         {
             *probe_at_ns = (*probe_at_ns).min(calm_ns.max(now_ns));
         }
@@ -139,8 +141,7 @@ impl Weave {
     pub(super) fn end_probe(&mut self, now_ns: u64) {
         if let WeavePhase::Up(probe) = self.phase {
             let enough_bps = probe.begun_bps as f64 * REPEAT_GAIN_FACTOR;
-            // What a policer's bucket let through is no rate.
-            self.has_gained = self.model.bw_bps() as f64 >= enough_bps && !self.trial.depends;
+            self.has_gained = self.model.bw_bps() as f64 >= enough_bps;
         }
         if self.competes {
             return self.cruise(now_ns);
