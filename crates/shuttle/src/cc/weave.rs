@@ -334,16 +334,16 @@ impl Weave {
         let with_queue = is_queued || self.trial.depends;
         let is_congestion =
             settled && seen.is_some_and(|seen| self.loss.is_congestion(&seen, with_queue));
-        let phase = self.phase;
+        let is_trial = self.phase == WeavePhase::Trial && !with_queue;
         if is_congestion && self.answer(now_ns, round, is_queued) {
-            if phase == WeavePhase::Trial && !is_queued {
-                // What bursts take asks for its word all the more.
-                self.phase = phase;
+            if is_trial {
+                self.go_on_trying();
             }
             return;
         }
         if gathered.is_some() && !is_congestion {
-            self.trial.calm(self.model.bw_bps());
+            let is_rate = self.is_steady() && !round.app_limited;
+            self.trial.calm(if is_rate { self.model.bw_bps() } else { 0 });
         }
         self.on_phase_round(now_ns, round, is_queued);
     }
@@ -359,11 +359,15 @@ impl Weave {
         self.leap.take_round(round.floor_rtt_ns, min_ns, queue_ns)
     }
 
+    /// Whether a round that ends now was sent at the rate.
+    fn is_steady(&self) -> bool {
+        matches!(self.phase, WeavePhase::Cruise { rounds: 1.., .. })
+    }
+
     /// Phase transitions at the end of a round without congestion.
     fn on_phase_round(&mut self, now_ns: u64, round: &Round, is_queued: bool) {
         // Queues that probes and competitors make grow within a round.
-        let is_steady =
-            matches!(self.phase, WeavePhase::Cruise { rounds: 1.., .. }) && !self.competes;
+        let is_steady = self.is_steady() && !self.competes;
         if is_steady {
             self.model.learn_spread(round);
         }
@@ -448,10 +452,7 @@ impl Controller for Weave {
     }
 
     fn on_spurious(&mut self, spurious: &Spurious) {
-        // Those of before have not been counted.
-        if spurious.sent_ns > self.answered_ns {
-            self.model.restore(spurious.packets);
-        }
+        self.model.restore(spurious.packets);
         self.take_back(spurious);
     }
 
@@ -459,8 +460,9 @@ impl Controller for Weave {
         self.on_mark(ecn);
     }
 
-    fn on_outage(&mut self, _: u64) {
+    fn on_outage(&mut self, now_ns: u64) {
         self.is_out = true;
+        self.trial.forget(now_ns);
     }
 
     fn on_path_changed(&mut self, _: u64, saved: Option<Saved>) {

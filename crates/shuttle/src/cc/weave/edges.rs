@@ -455,21 +455,3 @@ fn a_wished_rate_begins_with_what_it_carries_in_30_ms() {
     assert_eq!(window(Some(BW_BPS)), 375_000);
     assert_eq!(window(Some(1_000_000)), 64 * 1250);
 }
-
-#[test]
-fn losses_that_were_not_counted_are_not_taken_back() {
-    let lost = |since_answer_ns| {
-        let mut weave = cruising();
-        weave.answered_ns = NOW_NS - RTT_NS;
-        weave.model.lose(3, true);
-        weave.on_spurious(&Spurious {
-            now_ns: NOW_NS,
-            sent_ns: weave.answered_ns + since_answer_ns,
-            packets: 2,
-            octets: 2500,
-            all: false,
-        });
-        weave.model.handle(&acked(BDP), Some(RTT_NS), BW_BPS).unwrap().lost
-    };
-    assert_eq!((lost(0), lost(1)), (3, 1));
-}

@@ -89,7 +89,7 @@ impl LossFilter {
 
     /// Sets what is lost whatever the rate, as a fraction of packets.
     pub fn set_random(&mut self, share: f64) {
-        (self.random, self.is_seeded) = (share, true);
+        (self.random, self.is_seeded) = (share.min(RANDOM_SHARE_MAX), true);
         (self.acked, self.lost) = (0, 0);
     }
 

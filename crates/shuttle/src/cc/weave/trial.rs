@@ -4,7 +4,7 @@
 //! or of what arrived, if that is less. If few of them are lost, losses are congestion from then on
 //! ([`RateTrial::depends`]), until reductions do not end them.
 //!
-//! A word that is not clear is confirmed by a second trial, below what arrived of the first.
+//! An unclear result is confirmed by a second trial, below what arrived of the first.
 //!
 //! Losses are counted as events: a burst is one, however many packets it takes, so that the chance
 //! that none falls into a trial is known.
@@ -19,16 +19,16 @@ use crate::cc::rate::{SECOND_NS, bits_per_second, octets_in, time_for_ns};
 const TRIAL_GAIN: f64 = 0.9;
 /// Least random loss that is tried, 1.5 %: less does no harm if it is not random.
 pub(super) const TRIED_LOSS_SHARE: f64 = 0.015;
-/// Events expected in a trial, and known of before. Of as many, three or less happen by chance once
-/// in 400 trials.
+/// Events expected in a trial, and known of before. If losses are random, three or less happen by
+/// chance once in 57 trials, as the expectation is from no more than twelve.
 const TRIAL_EVENTS: f64 = 12.0;
 /// Part of them that is enough to be at the expected rate: losses do not depend on the rate.
 const EVENTS_PART: f64 = 4.0;
 /// The same of packets.
 const LOSS_PART: f64 = 3.0;
 /// Part of the loss of before from which on a first trial is clear: losses are random
-/// (`coexistence`: among ten BBRv1 in a tenth of a product weave had .79 of the link where every
-/// first trial was taken at its word).
+/// (`coexistence`: among ten BBRv1 at 0.1 BDP weave had .79 of the link where every first trial was
+/// taken at its word).
 const RANDOM_FACTOR: f64 = 0.75;
 /// Part of the expected events without which a trial says nothing: it was cut short.
 const EVENTS_SHARE_MIN: f64 = 0.7;
@@ -59,13 +59,15 @@ const EVENT_NS: u64 = 4_000_000;
 const EVENT_PACKETS: u64 = 16;
 /// Least part of the rate at which a second trial is paced: what arrived of the first may be old.
 const CONFIRM_PART: u64 = 2;
+/// Times the longest trial from which on one is given up: it may be paced at less than half.
+const MOST_TIMES: u64 = 3;
 /// Reductions in a row that do not end losses, after which they are random after all.
 const CUTS_MAX: u32 = 4;
 /// Largest reduction at a time, to four fifths.
 const CUT_FACTOR_MIN: f64 = 0.8;
-/// Part of a rate that lost nothing, below which reductions have ended no losses: they are random
-/// after all (`8ms 100mbit forward:loss=2% burst=8`: one of 24 seeds had 66 Mbit/s without it, and
-/// has 87).
+/// Part of a rate without losses beyond random ones, below which reductions have ended none: they
+/// are random after all (`8ms 100mbit forward:loss=2% burst=8`: one of 24 seeds had 66 Mbit/s
+/// without it, and has 87).
 const FALL_FACTOR: f64 = 0.7;
 
 /// Packets told of, and losses among them.
@@ -93,9 +95,8 @@ impl LossCount {
         self.share() * (1.0 + deviation)
     }
 
-    fn halve(&mut self) {
-        let Self { packets, lost, events } = *self;
-        *self = Self { packets: packets / 2, lost: lost / 2, events: events / 2 };
+    fn half(&self) -> Self {
+        Self { packets: self.packets / 2, lost: self.lost / 2, events: self.events / 2 }
     }
 }
 
@@ -134,18 +135,20 @@ pub(super) struct RateTrial {
     /// Sending time of the first loss of the newest event.
     event_sent_ns: u64,
     due_ns: u64,
+    /// Time between the last trial with a result and the next; 0 before the first of a connection.
     wait_ns: u64,
     /// Loss at the last trial; 0 before the first, and after one that is to be repeated.
     tried_loss: f64,
     running: Option<RunningTrial>,
-    /// What arrived of the last trial, in bits per second, if its word is to be confirmed.
+    /// What arrived of the last trial, in bits per second, if its result is to be confirmed.
     arrived_bps: Option<u64>,
     /// Losses without a queue depend on the rate.
     pub(super) depends: bool,
     /// Reductions since losses last ceased, and the rate before the first, in bits per second.
     cuts: u32,
     before_bps: u64,
-    /// Highest rate without losses since they depend on it, in bits per second.
+    /// Highest rate of Cruise without losses beyond random ones since they depend on it, in bits
+    /// per second.
     calm_bps: u64,
 }
 
@@ -181,9 +184,10 @@ impl RateTrial {
 
     /// Counts acknowledged packets; what was counted before counts half each `half_ns`.
     fn acknowledge(&mut self, acked: &Acked, half_ns: u64, is_usual: bool) {
+        let late_ns = acked.now_ns.saturating_sub(self.halve_at_ns);
         if acked.now_ns >= self.halve_at_ns {
             self.halve_at_ns = acked.now_ns + half_ns;
-            self.usual.halve();
+            self.usual = if late_ns < half_ns { self.usual.half() } else { LossCount::default() };
         }
         if let Some(count) = self.count(acked.sent_ns, is_usual) {
             count.packets += u64::from(acked.packets);
@@ -195,16 +199,23 @@ impl RateTrial {
         (self.tried_loss, self.due_ns) = (0.0, now_ns + AGAIN_NS);
     }
 
+    /// What was lost of late was lost to an outage, and says nothing of the rate.
+    pub(super) fn forget(&mut self, now_ns: u64) {
+        self.usual = LossCount::default();
+        if self.running.take().is_some() {
+            self.repeat_soon(now_ns);
+        }
+    }
+
     /// After a trial that found losses to be random.
     #[cfg(test)]
     pub(super) fn found_random() -> Self {
         Self { tried_loss: 0.03, ..Self::default() }
     }
 
-    /// Losses have ceased at this rate in bits per second.
+    /// Losses have ceased, at this rate in bits per second, or 0 if it was not sent.
     pub(super) fn calm(&mut self, bw_bps: u64) {
-        self.cuts = 0;
-        self.calm_bps = if self.depends { self.calm_bps.max(bw_bps) } else { 0 };
+        (self.cuts, self.calm_bps) = (0, self.calm_bps.max(bw_bps));
     }
 }
 
@@ -240,16 +251,19 @@ impl Weave {
         if self.phase != WeavePhase::Trial
             && trial.running.take_if(|running| running.ended_ns.is_none()).is_some()
         {
-            // A reaction ended it early.
+            // A queue, the guard, or a mark ended it early.
             trial.repeat_soon(now_ns);
         }
         let WeavePhase::Cruise { probe_at_ns, rounds } = self.phase else { return false };
+        if now_ns.saturating_sub(trial.due_ns) > WAIT_NS {
+            trial.arrived_bps = None;
+        }
         let usual = trial.usual;
         let grew =
             trial.tried_loss > 0.0 && usual.share() > MORE_FACTOR * trial.tried_loss + MORE_SHARE;
         let is_due = now_ns >= trial.due_ns || grew;
         let may = rounds > 0 && !self.competes && trial.running.is_none();
-        // Losses of probes count, but do not ask for a trial.
+        // Losses of probes are among the usual ones and not among the random: both must be high.
         let is_worth = self.loss.random().min(usual.share()) >= TRIED_LOSS_SHARE;
         if !is_worth || !is_due || !may || (usual.events as f64) < TRIAL_EVENTS {
             return false;
@@ -308,10 +322,27 @@ impl Weave {
 
     /// Returns to the rate once all packets of a trial are sent.
     pub(super) fn end_trial(&mut self, now_ns: u64) {
+        let longest_ns = self.longest_trial_ns();
         let Some(running) = self.trial.running.as_mut() else { return self.cruise(now_ns) };
-        if running.sent >= running.need {
+        let lasted_ns = now_ns - running.began_ns;
+        if lasted_ns > MOST_TIMES * longest_ns {
+            // The application has too little to send.
+            self.trial.running = None;
+            self.trial.repeat_soon(now_ns);
+            self.cruise(now_ns);
+        } else if running.sent >= running.need {
             running.ended_ns = Some(now_ns);
             self.phase = WeavePhase::Cruise { probe_at_ns: running.probe_at_ns, rounds: 0 };
+        }
+    }
+
+    /// Losses without a queue are what a trial tests: it goes on at the reduced rate.
+    pub(super) fn go_on_trying(&mut self) {
+        if let (Some(running), WeavePhase::Cruise { probe_at_ns, .. }) =
+            (self.trial.running.as_mut(), self.phase)
+        {
+            running.probe_at_ns = probe_at_ns;
+            self.phase = WeavePhase::Trial;
         }
     }
 
@@ -339,13 +370,14 @@ impl Weave {
         trial.wait_ns = (WAIT_FACTOR * trial.wait_ns).clamp(WAIT_NS, WAIT_MAX_NS);
         trial.due_ns = now_ns + trial.wait_ns;
         if has_few_losses {
-            (trial.depends, trial.cuts) = (true, 0);
+            (trial.depends, trial.cuts, trial.calm_bps) = (true, 0, 0);
             self.loss.set_random(told.floor());
         }
     }
 
     /// Reacts to losses that depend on the rate: it becomes what was delivered. True if it did;
-    /// losses that several of these do not end are random after all.
+    /// losses that several of these do not end, or that go on far below a rate without, are random
+    /// after all.
     pub(super) fn fit_to_delivered(&mut self, now_ns: u64, round: &Round) -> bool {
         let bw_bps = self.model.bw_bps();
         if self.trial.cuts == 0 {
@@ -353,7 +385,7 @@ impl Weave {
         }
         self.trial.cuts += 1;
         if self.trial.cuts > CUTS_MAX {
-            (self.trial.cuts, self.trial.depends) = (0, false);
+            (self.trial.cuts, self.trial.depends, self.trial.calm_bps) = (0, false, 0);
             self.model.set_bw(self.trial.before_bps, now_ns);
             return false;
         }

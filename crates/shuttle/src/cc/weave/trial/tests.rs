@@ -1,6 +1,7 @@
 //! Trials: when they are made, what counts in them, and their word.
 
 use super::*;
+use crate::cc::Controller;
 
 fn lost(sent_ns: u64, packets: u32) -> Lost {
     let octets = u64::from(packets) * 1250;
@@ -71,6 +72,8 @@ fn what_is_told_counts_half_after_2_seconds_or_round_trips() {
     weave.smoothed_rtt_ns = 2 * SECOND_NS;
     told(&mut weave, 5 * SECOND_NS, 0);
     assert_eq!(weave.trial.halve_at_ns, 9 * SECOND_NS);
+    let last = LossCount { packets: 5, lost: 0, events: 0 };
+    assert_eq!(told(&mut weave, 13 * SECOND_NS, 5), last, "after a pause nothing");
 }
 
 #[test]
@@ -168,9 +171,9 @@ fn a_trial_that_something_else_ends_is_made_again() {
     weave.phase = WeavePhase::Cruise { probe_at_ns: 7, rounds: 1 };
     assert!(!weave.begin_trial(2 * SECOND_NS));
     assert_eq!((weave.trial.running, weave.trial.tried_loss), (None, 0.0));
-    assert!(!weave.begin_trial(2 * SECOND_NS + AGAIN_NS - 1));
-    assert!(!weave.begin_trial(2 * SECOND_NS + AGAIN_NS), "what was known was of before");
+    assert!(!weave.begin_trial(3 * SECOND_NS), "what was known was of before");
     weave.trial.usual = USUAL;
+    assert!(!weave.begin_trial(2 * SECOND_NS + AGAIN_NS - 1));
     assert!(weave.begin_trial(2 * SECOND_NS + AGAIN_NS));
 }
 
@@ -258,18 +261,23 @@ fn a_second_trial_is_paced_below_what_arrived_but_not_below_half_of_the_rate() {
 }
 
 #[test]
-fn a_reaction_to_losses_without_a_queue_does_not_end_a_trial() {
-    let phase_after = |floor_rtt_ns| {
+fn a_reaction_to_losses_without_a_queue_does_not_end_a_trial_unless_they_depend() {
+    let phase_after = |floor_rtt_ns, depends| {
         let mut weave = cruising();
+        weave.trial.depends = depends;
         weave.model.forget_min_rtt(0, RTT_NS);
         assert!(weave.begin_trial(SECOND_NS));
         let lost = Round { acked: 700, lost: 300, floor_rtt_ns, lasted_ns: RTT_NS, ..Round::EMPTY };
         weave.on_round(2 * SECOND_NS, &lost);
         assert_eq!(weave.model.bw_bps(), BW_BPS / 5 * 4);
-        weave.phase
+        let is_trial = weave.phase == WeavePhase::Trial;
+        // The next probe is as late as after any reaction.
+        let probe_at_ns = weave.trial.running.map_or(0, |running| running.probe_at_ns);
+        assert_eq!(probe_at_ns >= 2 * SECOND_NS, is_trial);
+        is_trial
     };
-    assert_eq!(phase_after(RTT_NS), WeavePhase::Trial);
-    assert!(matches!(phase_after(5 * RTT_NS), WeavePhase::Cruise { .. }));
+    assert!(phase_after(RTT_NS, false));
+    assert!(!phase_after(RTT_NS, true) && !phase_after(5 * RTT_NS, false));
 }
 
 #[test]
@@ -382,8 +390,63 @@ fn losses_that_go_on_at_seven_tenths_of_a_rate_without_them_are_random() {
         let lost = Round { octets: octets_in(bw_bps, RTT_NS), lasted_ns: RTT_NS, ..Round::EMPTY };
         assert_eq!(weave.fit_to_delivered(SECOND_NS, &lost), weave.trial.depends);
         assert_eq!(weave.is_cut, !weave.trial.depends, "the rate is to be found again soon");
+        let is_due_soon = weave.trial.due_ns == SECOND_NS + AGAIN_NS;
+        assert_eq!(is_due_soon, !weave.trial.depends);
         weave.trial.depends
     };
     assert!(depends(BW_BPS / 10 * 7));
     assert!(!depends(BW_BPS / 10 * 7 - 1));
+}
+
+#[test]
+fn only_a_rate_that_is_sent_can_be_one_without_losses() {
+    let calm_bps = |phase, app_limited| {
+        let mut weave = cruising();
+        weave.model.forget_min_rtt(0, RTT_NS);
+        (weave.trial.depends, weave.phase) = (true, phase);
+        let (acked, floor_rtt_ns, lasted_ns) = (1000, RTT_NS, RTT_NS);
+        weave.on_round(
+            SECOND_NS,
+            &Round { acked, floor_rtt_ns, lasted_ns, app_limited, ..Round::EMPTY },
+        );
+        weave.trial.calm_bps
+    };
+    let cruise = |rounds| WeavePhase::Cruise { probe_at_ns: u64::MAX, rounds };
+    assert_eq!(calm_bps(cruise(1), false), BW_BPS);
+    assert_eq!((calm_bps(cruise(0), false), calm_bps(cruise(1), true)), (0, 0));
+    assert_eq!(calm_bps(WeavePhase::Trial, false), 0);
+    assert_eq!(calm_bps(WeavePhase::Down { rounds: 0 }, false), 0);
+}
+
+#[test]
+fn a_trial_is_given_up_when_the_application_sends_too_little_for_it() {
+    let mut weave = cruising();
+    weave.begin_trial(SECOND_NS);
+    weave.trial.send(100);
+    weave.end_trial(7 * SECOND_NS);
+    assert_eq!(weave.phase, WeavePhase::Trial);
+    weave.end_trial(7 * SECOND_NS + 1);
+    assert!(matches!(weave.phase, WeavePhase::Cruise { .. }));
+    assert_eq!((weave.trial.running, weave.trial.tried_loss), (None, 0.0));
+}
+
+#[test]
+fn what_an_outage_took_says_nothing_of_the_rate() {
+    let mut weave = cruising();
+    weave.begin_trial(SECOND_NS);
+    weave.trial.usual = USUAL;
+    weave.on_outage(2 * SECOND_NS);
+    assert_eq!((weave.trial.running, weave.trial.usual), (None, LossCount::default()));
+    assert_eq!(weave.trial.due_ns, 2 * SECOND_NS + AGAIN_NS);
+}
+
+#[test]
+fn what_arrived_of_an_unclear_trial_counts_for_ten_seconds() {
+    let paced_bps = |late_ns| {
+        let mut weave = cruising();
+        (weave.trial.arrived_bps, weave.trial.due_ns) = (Some(BW_BPS / 5 * 4), SECOND_NS);
+        assert!(weave.begin_trial(11 * SECOND_NS + late_ns));
+        weave.paced_bps()
+    };
+    assert_eq!((paced_bps(0), paced_bps(1)), (BW_BPS / 50 * 36, BW_BPS / 10 * 9));
 }
