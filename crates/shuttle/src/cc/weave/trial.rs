@@ -22,18 +22,19 @@ pub(super) const TRIED_LOSS_SHARE: f64 = 0.015;
 /// Events expected in a trial, and known of before. If losses are random, three or less happen by
 /// chance once in 57 trials, as the expectation is from no more than twelve.
 const TRIAL_EVENTS: f64 = 12.0;
-/// Part of them that is enough to be at the expected rate: losses do not depend on the rate.
+/// Part of them above which they are as frequent as expected: losses do not depend on the rate, or
+/// not all of them.
 const EVENTS_PART: f64 = 4.0;
 /// The same of packets.
 const LOSS_PART: f64 = 3.0;
 /// Part of the loss of before from which on a first trial is clear: losses are random
-/// (`coexistence`: among ten BBRv1 at 0.1 BDP weave had .79 of the link where every first trial was
-/// taken at its word).
+/// (`coexistence`: among ten BBRv1 at 0.1 BDP weave had .79 of the link where no first trial was
+/// confirmed).
 const RANDOM_FACTOR: f64 = 0.75;
 /// Part of the expected events without which a trial says nothing: it was cut short.
 const EVENTS_SHARE_MIN: f64 = 0.7;
-/// Longest trial, 2 s, or two round trips: events that are rarer are not those of a policer. What
-/// was counted before counts half after as long.
+/// Longest trial, 2 s, or two round trips: events that are rarer are not those of a policer. Counts
+/// of before are halved each time as long has passed.
 const LONGEST_NS: u64 = 2 * SECOND_NS;
 const LONGEST_RTTS: u64 = 2;
 /// Part of a round trip that a trial lasts at least: a bucket fills.
@@ -59,7 +60,7 @@ const EVENT_NS: u64 = 4_000_000;
 const EVENT_PACKETS: u64 = 16;
 /// Least part of the rate at which a second trial is paced: what arrived of the first may be old.
 const CONFIRM_PART: u64 = 2;
-/// Times the longest trial from which on one is given up: it may be paced at less than half.
+/// Times the longest trial after which one is given up: it may be paced at less than half the rate.
 const MOST_TIMES: u64 = 3;
 /// Reductions in a row that do not end losses, after which they are random after all.
 const CUTS_MAX: u32 = 4;
@@ -70,7 +71,7 @@ const CUT_FACTOR_MIN: f64 = 0.8;
 /// without it, and has 87).
 const FALL_FACTOR: f64 = 0.7;
 
-/// Packets told of, and losses among them.
+/// Packets acknowledged or lost, and the losses among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct LossCount {
     packets: u64,
@@ -112,7 +113,7 @@ struct RunningTrial {
     /// Packets to send, and sent.
     need: u64,
     sent: u64,
-    /// What is told of them, and what was of those before.
+    /// Packets of the trial that were acknowledged or lost so far, and those before it.
     told: LossCount,
     usual: LossCount,
     /// When the probe is due that the trial put off.
@@ -128,7 +129,7 @@ impl RunningTrial {
 /// What is known of how losses depend on the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct RateTrial {
-    /// What is told of packets since the last trial, outside start-up, of late.
+    /// Packets acknowledged or lost since the last trial, outside start-up, most of them of late.
     usual: LossCount,
     /// When that is halved, in nanoseconds.
     halve_at_ns: u64,
@@ -160,7 +161,7 @@ impl RateTrial {
         }
     }
 
-    /// Where what is told of a packet counts, if it does.
+    /// The count that a packet belongs to, if to any.
     fn count(&mut self, sent_ns: u64, is_usual: bool) -> Option<&mut LossCount> {
         match self.running.as_mut().filter(|running| running.covers(sent_ns)) {
             Some(running) => Some(&mut running.told),
@@ -213,14 +214,15 @@ impl RateTrial {
         Self { tried_loss: 0.03, ..Self::default() }
     }
 
-    /// Losses have ceased, at this rate in bits per second, or 0 if it was not sent.
+    /// A round had no losses beyond random ones, at this rate in bits per second; 0 if it was not
+    /// sent at the rate.
     pub(super) fn calm(&mut self, bw_bps: u64) {
         (self.cuts, self.calm_bps) = (0, self.calm_bps.max(bw_bps));
     }
 }
 
 impl Weave {
-    /// Whether what is told now is not of the start's packets.
+    /// Whether packets acknowledged or lost now are not those of start-up.
     fn is_usual(&self) -> bool {
         !matches!(self.phase, WeavePhase::Ramp { .. } | WeavePhase::Drain { .. })
     }
@@ -385,12 +387,12 @@ impl Weave {
         }
         self.trial.cuts += 1;
         if self.trial.cuts > CUTS_MAX {
-            (self.trial.cuts, self.trial.depends, self.trial.calm_bps) = (0, false, 0);
+            (self.trial.cuts, self.trial.depends) = (0, false);
             self.model.set_bw(self.trial.before_bps, now_ns);
             return false;
         }
         if (bw_bps as f64) < FALL_FACTOR * self.trial.calm_bps as f64 {
-            (self.trial.cuts, self.trial.depends, self.trial.calm_bps) = (0, false, 0);
+            (self.trial.cuts, self.trial.depends) = (0, false);
             self.trial.repeat_soon(now_ns);
             self.is_cut = true;
             return false;
