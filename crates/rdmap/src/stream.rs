@@ -6,8 +6,9 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use weft_verbs::Qp;
 use weft_verbs::qp::recv_queue::RecvWqe;
+use weft_verbs::qp::send_queue::SendQueue;
+use weft_verbs::{Qp, WcStatus};
 use weft_wire::ids::Msn;
 use weft_wire::terminate::{Terminate, TerminateCode};
 
@@ -161,6 +162,9 @@ pub struct RdmapStream {
     /// Fault found by the sending side; taken by [`crate::TxPort::into_fault`] or
     /// [`RdmapStream::take_fault`].
     pub(crate) fault: Option<StreamFault>,
+    /// Request that cannot be sent, and why. It fails once all before it are complete: else they
+    /// would be flushed, although the peer has them.
+    pub(crate) doomed: Option<(u32, WcStatus)>,
     /// Fault of memory that was unmapped before a retransmission.
     pub(crate) gone: Cell<Option<StreamFault>>,
     /// Last request to be confirmed by the peer, and count of them.
@@ -202,6 +206,7 @@ impl RdmapStream {
             write_octets: (0, None),
             reason: None,
             fault: None,
+            doomed: None,
             gone: Cell::new(None),
             unconfirmed: None,
             progress: PlacementProgress::default(),
@@ -302,9 +307,16 @@ impl RdmapStream {
             || self.wants_to_probe()
     }
 
-    /// Takes the fault found by the sending side.
-    pub fn take_fault(&mut self) -> Option<StreamFault> {
-        self.fault.take().or_else(|| self.gone.take())
+    /// Takes the fault found by the sending side of `qp`, whose send queue must not be locked.
+    pub fn take_fault(&mut self, qp: &Qp) -> Option<StreamFault> {
+        let fault = self.fault.take().or_else(|| self.gone.take());
+        fault.or_else(|| self.doomed.and_then(|_| self.doomed_fault(&qp.sq())))
+    }
+
+    /// The fault of a request that cannot be sent, once all before it in `queue` are complete.
+    pub(crate) fn doomed_fault(&mut self, queue: &SendQueue) -> Option<StreamFault> {
+        let (seq, status) = self.doomed.take_if(|(seq, _)| queue.done_to() == *seq)?;
+        Some(StreamFault::Request { seq, status })
     }
 
     /// Sets a fault found outside of the stream, for the next [`RdmapStream::take_fault`].
@@ -323,7 +335,7 @@ impl RdmapStream {
     pub fn settle(&mut self, qp: &Qp) -> bool {
         let Some(seq) = self.local.take() else { return false };
         if let Err(status) = qp.carry_out(seq) {
-            self.fault = Some(StreamFault::Request { seq, status });
+            self.doomed = Some((seq, status));
         }
         true
     }

@@ -79,7 +79,8 @@ impl<'a> TxPort<'a> {
 
     /// Fault of a request or response that turned out to be impossible.
     pub fn into_fault(self) -> Option<StreamFault> {
-        self.stream.take_fault()
+        let fault = self.stream.fault.take().or_else(|| self.stream.gone.take());
+        fault.or_else(|| self.stream.doomed_fault(&self.sq))
     }
 
     /// Fault of memory that was to be sent and is unmapped: the first request or response that uses
@@ -153,7 +154,8 @@ impl<'a> TxPort<'a> {
 
     /// Whether a request may follow.
     fn will_send(&self) -> bool {
-        self.sq.has_pending() && self.qp.state() != QpState::Sqd
+        let is_held = self.qp.state() == QpState::Sqd || self.stream.doomed.is_some();
+        self.sq.has_pending() && !is_held
     }
 
     /// Notes that request `seq` was sent entirely: it awaits confirmation, if that was agreed.
@@ -198,7 +200,7 @@ impl<'a> TxPort<'a> {
 
     fn begin_request(&mut self) -> bool {
         let Some((seq, wqe)) = self.sq.peek() else { return false };
-        if self.qp.state() == QpState::Sqd {
+        if self.qp.state() == QpState::Sqd || self.stream.doomed.is_some() {
             return false;
         }
         let idle = self.stream.outbound.is_empty();
@@ -242,7 +244,7 @@ impl<'a> TxPort<'a> {
     }
 
     fn give_up(&mut self, seq: u32, status: WcStatus) -> bool {
-        self.stream.fault = Some(StreamFault::Request { seq, status });
+        self.stream.doomed = Some((seq, status));
         false
     }
 
@@ -304,6 +306,7 @@ impl<'a> TxPort<'a> {
         let len = (total - offset).min(room);
         if offset > 0 && !self.sources_are_good(seq) {
             self.give_up(seq, WcStatus::LocProtErr);
+            self.stream.current = Current::Nothing;
             return None;
         }
         let last = offset + len == total;
@@ -434,8 +437,10 @@ impl TxPort<'_> {
             if self.stream.is_dead() {
                 return None;
             }
+            let was_doomed = self.stream.doomed.is_some();
             if self.stream.current == Current::Nothing && !begin(self) {
-                if self.stream.wants_to_probe() {
+                // The requests before one that cannot be sent may be confirmed now.
+                if self.stream.wants_to_probe() || !was_doomed && self.stream.doomed.is_some() {
                     continue;
                 }
                 return None;

@@ -49,6 +49,31 @@ fn a_request_with_bad_memory_fails_alone_and_ends_the_stream() {
     assert_eq!(ends[0].outcomes(), [(0, Success)]);
 }
 
+/// Else those before it would be flushed, although the peer has them.
+#[test]
+fn a_request_that_cannot_be_sent_fails_once_all_before_it_are_complete() {
+    let window = SendOp::LocalInv { stag: 1 << 20 };
+    for (op, sges) in [(WRITE, &[sge(FOREIGN, 0, 8)][..]), (window, &[])] {
+        for (kind, confirm) in [(LlpKind::Shuttle, false), (LlpKind::Mpa, true)] {
+            let mut ends = pair_of(|role| StreamConfig { confirm, ..config(kind, role) });
+            ends[0].holds_acks = true;
+            ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
+            ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
+            ends[0].post(op, sges);
+            ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
+            let sent = ends[0].transmit();
+            assert_eq!(ends[0].outcomes(), [], "{op:?} {kind:?}");
+            ends[1].receive_all(&sent);
+            let answers = ends[1].transmit();
+            ends[0].ack();
+            ends[0].receive_all(&answers);
+            ends[0].transmit();
+            let outcomes = [(0, Success), (1, Success), (2, LocProtErr), (3, WrFlushErr)];
+            assert_eq!(ends[0].outcomes(), outcomes, "{op:?} {kind:?}");
+        }
+    }
+}
+
 #[test]
 fn local_requests_that_fail_say_why() {
     let bind = Bind {
@@ -225,9 +250,9 @@ fn the_first_fault_counts() {
     let mut ends = pair(LlpKind::Mpa);
     ends[0].stream.set_fault(StreamFault::Closed);
     ends[0].stream.set_fault(StreamFault::Unreachable);
-    assert_eq!(ends[0].stream.take_fault(), Some(StreamFault::Closed));
-    assert_eq!(ends[0].stream.take_fault(), None);
     let End { stream, qp, .. } = &mut ends[0];
+    assert_eq!(stream.take_fault(qp), Some(StreamFault::Closed));
+    assert_eq!(stream.take_fault(qp), None);
     stream.fail(qp, StreamFault::Lower(Some(Code::LlpCrc)));
     stream.fail(qp, StreamFault::Lower(Some(Code::LlpFraming)));
     assert_eq!(ends[0].stream.reason(), Some(Code::LlpCrc));

@@ -510,13 +510,15 @@ impl LaneTraffic {
     }
 
     /// The connection ends: what the memory has is complete where it need not be placed. What is
-    /// behind something lent is not: it ends as if it were lent too.
-    pub fn finish(&mut self, rdmap: &mut RdmapStream, qp: &Qp) {
+    /// behind something lent is not: it ends as if it were lent too. Nor is what the peer
+    /// `terminated`: it may have refused it.
+    pub fn finish(&mut self, rdmap: &mut RdmapStream, qp: &Qp, terminated: bool) {
         if self.completion == LaneCompletion::Written && !rdmap.is_dead() {
             let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
             let taken = self.taken;
             for (flight, taken) in self.flights.iter_mut().zip(taken) {
-                let complete = if flight.lent > taken { taken } else { u64::MAX };
+                let is_open = terminated || flight.lent > taken;
+                let complete = if is_open { taken } else { u64::MAX };
                 flight.acknowledge(complete, &mut port);
             }
             port.complete_acked();

@@ -100,7 +100,7 @@ impl LoopbackQp {
     fn take_segment(&mut self) -> bool {
         loop {
             self.segment = self.gather();
-            if let Some(fault) = self.rdmap.take_fault() {
+            if let Some(fault) = self.rdmap.take_fault(&self.qp) {
                 self.fail(fault);
                 return false;
             }

@@ -182,7 +182,7 @@ impl MpaQp {
     pub fn transmit_to(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> Sending {
         let Some(traffic) = &mut self.lane else { return Sending::Done };
         let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
-        let Some(fault) = self.rdmap.take_fault() else { return outcome };
+        let Some(fault) = self.rdmap.take_fault(&self.qp) else { return outcome };
         self.fail(fault);
         Sending::More
     }
@@ -318,7 +318,7 @@ impl MpaQp {
         let gone = (written == Written::Gone).then(|| self.handle_gone());
         let settled = self.rdmap.settle(&qp);
         let outcome = self.account(written);
-        if let Some(fault) = gone.or(fault).or_else(|| self.rdmap.take_fault()) {
+        if let Some(fault) = gone.or(fault).or_else(|| self.rdmap.take_fault(&self.qp)) {
             self.fail(fault);
             return None;
         }
@@ -429,7 +429,8 @@ impl MpaQp {
         self.stalled_at_ns = None;
         (self.held, self.held_until_ns) = (false, None);
         if let Some(traffic) = &mut self.lane {
-            traffic.finish(&mut self.rdmap, &self.qp);
+            let terminated = matches!(fault, StreamFault::Terminated(_));
+            traffic.finish(&mut self.rdmap, &self.qp, terminated);
         }
         self.rdmap.fail(&self.qp, fault);
     }

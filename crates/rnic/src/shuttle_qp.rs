@@ -196,7 +196,7 @@ impl ShuttleQp {
     pub fn transmit_to(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> Sending {
         let Some(traffic) = &mut self.lane else { return Sending::Done };
         let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
-        let Some(fault) = self.rdmap.take_fault() else { return outcome };
+        let Some(fault) = self.rdmap.take_fault(&self.qp) else { return outcome };
         self.fail(now_ns, fault);
         Sending::More
     }
@@ -464,7 +464,7 @@ impl ShuttleQp {
                 break;
             }
         }
-        if let Some(fault) = self.rdmap.take_fault() {
+        if let Some(fault) = self.rdmap.take_fault(&self.qp) {
             self.fail(now_ns, fault);
             return Sending::More;
         }
