@@ -99,6 +99,7 @@ pub struct ShmLane {
     has_tried: bool,
     /// The peer has gone, or broken the rules.
     is_gone: bool,
+    is_broken_off: bool,
 }
 
 impl ShmLane {
@@ -128,6 +129,7 @@ impl ShmLane {
             loan: None,
             has_tried: false,
             is_gone: false,
+            is_broken_off: false,
         }
     }
 
@@ -250,8 +252,14 @@ impl ShmLane {
         self.is_gone
     }
 
+    /// Whether this side let go of it: the peer has broken its rules, or what it lends cannot be
+    /// read any more. Its process lives.
+    pub fn is_broken_off(&self) -> bool {
+        self.is_broken_off
+    }
+
     fn break_off(&mut self) {
-        self.is_gone = true;
+        (self.is_gone, self.is_broken_off) = (true, true);
         self.shutdown();
     }
 
@@ -368,12 +376,19 @@ impl SegmentLane for ShmLane {
     }
 
     fn refuse(&mut self) -> bool {
-        let is_over = !self.readers.iter().any(|reader| reader.loss() == Some(LoanLoss::Unmapped));
-        if !is_over {
-            self.page(self.back).loan.set_answer(Loan::Refused);
-            self.wake_peer();
+        match self.readers.iter().find_map(RingReader::loss) {
+            Some(LoanLoss::Unmapped) => {
+                self.page(self.back).loan.set_answer(Loan::Refused);
+                self.wake_peer();
+                false
+            }
+            // What was lent cannot be had any more, and its sender is not to believe that it was.
+            Some(LoanLoss::Forbidden) => {
+                self.break_off();
+                false
+            }
+            Some(LoanLoss::Ended) | None => true,
         }
-        is_over
     }
 
     fn room_bytes(&mut self, flow: LaneFlow) -> usize {

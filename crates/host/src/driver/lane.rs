@@ -135,6 +135,11 @@ impl LaneLink {
         self.lane.is_abandoned()
     }
 
+    /// Whether this side has let go of it.
+    pub fn is_broken_off(&self) -> bool {
+        self.lane.is_broken_off()
+    }
+
     /// Sends what there is to send; `false` if the lane is of no use any more.
     pub fn send(&mut self, core: &mut Core, now: Instant) -> bool {
         core.schedule.blocked = false;

@@ -14,6 +14,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -66,7 +67,7 @@ impl LoanLine {
     pub fn try_reading(&self, pid: i32) -> Option<Result<Lender, LoanUnreadable>> {
         let mark = self.mark.load(Ordering::Acquire);
         let lender = Lender { pid, word: self.word.load(Ordering::Relaxed), mark };
-        (mark != 0).then(|| if lender.still_lends() { Ok(lender) } else { Err(LoanUnreadable) })
+        (mark != 0).then(|| lender.state().map(|_| lender).map_err(|_| LoanUnreadable))
     }
 }
 
@@ -83,9 +84,17 @@ pub struct Lender {
 }
 
 impl Lender {
-    fn still_lends(&self) -> bool {
+    /// Whether it still lends its memory; else why that cannot be read.
+    fn state(&self) -> Result<(), LoanLoss> {
         let mut mark = 0;
-        self.read(&[], &mut [], &mut mark) && mark == self.mark
+        if self.read(&[], &mut [], &mut mark) {
+            return if mark == self.mark { Ok(()) } else { Err(LoanLoss::Ended) };
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            // The process has ended, or another program runs in it.
+            Some(libc::ESRCH | libc::EFAULT) => Err(LoanLoss::Ended),
+            _ => Err(LoanLoss::Forbidden),
+        }
     }
 
     /// Reads `remote` into `local`, and the word after that into `mark`; whether all was there.
@@ -111,6 +120,9 @@ pub enum LoanLoss {
     Ended,
     /// The loan lasts, but the memory is not mapped.
     Unmapped,
+    /// The system permits this process no longer to read that one's memory: one of them has given
+    /// up rights, or is not dumpable any more.
+    Forbidden,
 }
 
 /// The payload of a segment that a process lends.
@@ -170,8 +182,8 @@ impl LentRecord {
             let mut mark = 0;
             let is_whole = self.lender.read(&self.remote(&part), &mut [here], &mut mark);
             if !is_whole || mark != self.lender.mark {
-                let lasts = self.lender.still_lends();
-                self.loss.set(Some(if lasts { LoanLoss::Unmapped } else { LoanLoss::Ended }));
+                let state = self.lender.state();
+                self.loss.set(Some(state.err().unwrap_or(LoanLoss::Unmapped)));
                 return false;
             }
             // SAFETY: the caller vouches for the memory.

@@ -37,11 +37,16 @@ impl ShuttleSocket {
         if link.is_over() || link.is_abandoned() {
             // What it placed and said before it went is there now.
             link.receive(core, step.now);
+            let is_broken_off = link.is_broken_off();
             self.receive_bundles(core);
             // Before its descriptor is closed: the next socket may have the same number.
             core.ignore_bell();
             self.lane = LaneSetup::None;
-            self.handle_lane_lost(core, step.now);
+            match is_broken_off {
+                // The peer would go on answering, and nobody would fail what the lane had.
+                true => self.close(core, step.now),
+                false => self.handle_lane_lost(core, step.now),
+            }
             return true;
         }
         received
