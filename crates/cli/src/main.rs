@@ -90,16 +90,21 @@ fn weft(line: Vec<OsString>) -> u8 {
         WeftCommand::Top(options) => status_of(observe::top::main(&options)),
         WeftCommand::Metrics(options) => status_of(observe::metrics::main(&options)),
         WeftCommand::Trace(options) => status_of(trace::main(&options)),
-        WeftCommand::Completions { shell } => {
-            clap_complete::generate(shell, &mut visible(), "weft", &mut std::io::stdout());
-            0
-        }
+        WeftCommand::Completions { shell } => status_of(print_completions(shell)),
     }
+}
+
+/// Prints a script of `shell` that completes commands and options.
+fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut visible(), "weft", &mut script);
+    std::io::stdout().write_all(&script).context("writing to stdout")
 }
 
 /// Runs a command that writes to ssh, or to whoever reads what it prints: either may be gone.
 fn over_ssh(command: impl FnOnce() -> u8) -> u8 {
     sys::ignore_broken_pipes();
+    sys::open_streams();
     command()
 }
 

@@ -20,7 +20,8 @@ pub fn with(existing: &OsStr, library: &Path, sanitizer: Option<&Path>) -> Resul
     for path in [Some(library), sanitizer].into_iter().flatten() {
         ensure!(
             !path.as_os_str().as_bytes().iter().any(|&b| is_separator(b)),
-            "LD_PRELOAD cannot hold a path with a space or a colon: {}",
+            "LD_PRELOAD cannot hold a path with a space or a colon: {}; move weft to another \
+             directory, or `weft unpack DIR` into one and set WEFT_LIB to the library there",
             path.display()
         );
     }

@@ -45,6 +45,20 @@ pub fn ignore_broken_pipes() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
+/// Opens those of the standard streams that are closed: what is opened next would have their
+/// numbers, and be read and written as they are.
+pub fn open_streams() {
+    let is_open = |fd| {
+        // SAFETY: takes no pointers.
+        unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+    };
+    // The lowest number is taken, which is that of the stream.
+    for _fd in (libc::STDIN_FILENO..=libc::STDERR_FILENO).filter(|fd| !is_open(*fd)) {
+        // SAFETY: the path is NUL-terminated. Without the device there is nothing to be done.
+        unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+    }
+}
+
 /// Becomes `command[0]`, found along `PATH` as `execvp` finds it, with these arguments and exactly
 /// this environment. Comes back only with the reason why not.
 pub fn exec(command: &[OsString], environment: &[(OsString, OsString)]) -> io::Error {

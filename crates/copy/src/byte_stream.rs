@@ -166,6 +166,7 @@ impl NewFile {
         let tree = DestinationTree::open(destination, 1, false, false)?;
         let path = tree.map(RelPath::parse(b"-")?)?;
         let place = tree.place(&path)?.with_context(|| format!("{shown} has no place"))?;
+        place.check_replaceable().with_context(|| format!("cannot make {shown}"))?;
         let file =
             place.beside(PART).open_partial().with_context(|| format!("cannot make {shown}"))?;
         file.set_len(0).with_context(|| format!("cannot make {shown}"))?;

@@ -74,6 +74,22 @@ impl EntryPlace {
         }
     }
 
+    /// Checks that what is there, if anything, may give its name to a file: who copies to a device
+    /// or a pipe means what is behind it, and a file in its place would be lost on it.
+    ///
+    /// # Errors
+    /// It is a device, a pipe or a socket.
+    pub fn check_replaceable(&self) -> io::Result<()> {
+        let kind = self.stat()?.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let what = match kind {
+            Some(FileType::BlockDevice | FileType::CharacterDevice) => "a device",
+            Some(FileType::Fifo) => "a pipe",
+            Some(FileType::Socket) => "a socket",
+            _ => return Ok(()),
+        };
+        Err(io::Error::other(format!("{what} is in its place")))
+    }
+
     /// The place of what a copy keeps beside it.
     pub fn beside(&self, suffix: &str) -> Self {
         let name = OsString::from_vec(companion(&self.name, suffix));
@@ -123,8 +139,9 @@ impl EntryPlace {
     /// Gives what is there the name of `to`, in place of what had it.
     ///
     /// # Errors
-    /// What had it is a directory, or the system refuses.
+    /// What had it is neither a file nor a link, or the system refuses.
     pub fn rename(&self, to: &Self) -> io::Result<()> {
+        to.check_replaceable()?;
         Ok(rustix::fs::renameat(&*self.dir, &self.name, &*to.dir, &to.name)?)
     }
 

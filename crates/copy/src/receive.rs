@@ -314,7 +314,10 @@ impl FileReceiver<'_> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(io::Error::other("a directory is in its place")),
-            _ => return Ok(FileDecision::Want),
+            _ => {
+                place.check_replaceable()?;
+                return Ok(FileDecision::Want);
+            }
         }
         let is_as_long = u64::try_from(stat.st_size) == Ok(size);
         match digest {

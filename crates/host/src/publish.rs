@@ -82,6 +82,7 @@ impl Publisher {
     /// The directory is not this user's alone, or no socket can be made there.
     pub fn begin(host: &Arc<Host>, dir: &Path) -> io::Result<Self> {
         place::make(dir)?;
+        place::remove_left(dir);
         let (listener, path) = bind(dir)?;
         listener.set_nonblocking(true)?;
         let listener = HighFd::new(OwnedFd::from(listener));

@@ -35,6 +35,11 @@ pub enum Awaited {
         /// Where the peer is.
         peer: SocketAddr,
     },
+    /// An answer as iWARP, from the peer's address and port, which TCP has reached.
+    Reply {
+        /// Where the peer is.
+        peer: SocketAddr,
+    },
     /// A peer that is to connect by TCP, at this port here.
     Connect {
         /// Where the peer is.
@@ -64,6 +69,14 @@ impl fmt::Display for Awaited {
                 let (ip, port) = (peer.ip(), peer.port());
                 write!(f, "no answer by TCP from {ip} port {port}: {UP} TCP through to that port?")
             }
+            Self::Reply { peer } => {
+                let (ip, port) = (peer.ip(), peer.port());
+                write!(
+                    f,
+                    "no answer from {ip} port {port}, which TCP reaches: is the application "
+                )?;
+                write!(f, "there under Weft, and has it accepted the connection?")
+            }
             Self::Connect { peer, here } => {
                 write!(f, "nothing by TCP from {peer}, which is to connect to port {here}: {UP} ")?;
                 write!(f, "TCP through to that port?")
@@ -83,6 +96,11 @@ impl Silence {
     /// Of a peer that is waited for since `since`.
     pub fn new(awaited: Awaited, since: Instant) -> Self {
         Self { awaited, due: Some(since + MENTIONED_AFTER) }
+    }
+
+    /// The peer is waited for as before, for something else.
+    pub fn await_instead(&mut self, awaited: Awaited) {
+        self.awaited = awaited;
     }
 
     /// When [`Silence::look`] is to be called at the latest.

@@ -5,11 +5,13 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::io::{self, ErrorKind::ConnectionRefused};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::process::geteuid;
+use rustix::io::Errno;
+use rustix::process::{Pid, geteuid, test_kill_process};
 
 /// Permissions of the directory.
 const MODE: u32 = 0o700;
@@ -17,8 +19,10 @@ const MODE: u32 = 0o700;
 const OTHERS: u32 = 0o077;
 /// How the names of sockets end.
 const SUFFIX: &str = ".sock";
-/// Sockets that a reader looks at, at most.
-pub(crate) const SOCKETS_MAX: usize = 1024;
+/// Sockets that are looked at, at most: many may be of processes that have ended.
+const SOCKETS_MAX: usize = 16_384;
+/// Left sockets that a process removes when it makes its own, at most.
+const REMOVED_MAX: usize = 16;
 
 /// The directory, by `variable`, which reads the environment. It may not exist.
 pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
@@ -75,6 +79,20 @@ pub(crate) fn sockets(dir: &Path) -> Vec<PathBuf> {
         entries.filter(|path| pid_of(path).is_some()).take(SOCKETS_MAX).collect();
     sockets.sort();
     sockets
+}
+
+/// Removes sockets that ended processes have left: one that is killed removes none. Those of other
+/// PID namespaces stay, whose processes cannot be seen: nobody answers there, or somebody does.
+pub fn remove_left(dir: &Path) {
+    let is_left = |path: &PathBuf| {
+        let pid = pid_of(path).and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+        let is_gone = pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
+        is_gone && UnixStream::connect(path).is_err_and(|e| e.kind() == ConnectionRefused)
+    };
+    for path in sockets(dir).into_iter().filter(is_left).take(REMOVED_MAX) {
+        // Another process may have done it.
+        let _ = fs::remove_file(path);
+    }
 }
 
 #[cfg(test)]

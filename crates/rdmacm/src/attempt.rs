@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use weft_host::{Host, HostQp};
 use weft_net::lane::rendezvous::LaneOffer;
 use weft_net::mpa_frame::{FrameProgress, FrameReader};
+use weft_net::report;
 use weft_net::silence::{Awaited, Silence};
 use weft_net::socket;
 use weft_os::clock;
@@ -107,11 +108,9 @@ impl Attempt {
         }
     }
 
-    /// Time has passed: a peer that TCP has not reached is mentioned.
+    /// Time has passed: a peer that does not answer is mentioned.
     pub(crate) fn look(&mut self, now: Instant) {
-        if !self.dialed {
-            self.silence.look(now);
-        }
+        self.silence.look(now);
     }
 
     pub(crate) fn stop(&self) {
@@ -137,9 +136,8 @@ impl Attempt {
             Ok(None) => {}
             Ok(Some(e)) | Err(e) => return AttemptStep::Failed(failure(&e)),
         }
-        if self.stream.peer_addr().is_err() {
-            return AttemptStep::Wait;
-        }
+        let Ok(peer) = self.stream.peer_addr() else { return AttemptStep::Wait };
+        self.silence.await_instead(Awaited::Reply { peer });
         socket::prepare_stream(&self.stream);
         self.lane = self.host.permits_lanes().then(|| LaneOffer::make(&self.stream)).flatten();
         let request = self.initiator.request();
@@ -161,7 +159,7 @@ impl Attempt {
             FrameProgress::Whole(frame) => match self.initiator.handle_reply(&frame) {
                 Ok(reply) => AttemptStep::Answered(reply),
                 Err(MpaError::Revision(_)) if self.offer.enhanced => AttemptStep::Misunderstood,
-                Err(_) => AttemptStep::Failed(Failure::Protocol),
+                Err(_) => self.closed(Failure::Protocol),
             },
         }
     }
@@ -169,9 +167,15 @@ impl Attempt {
     fn closed(&self, failure: Failure) -> AttemptStep {
         let silent = failure == Failure::Reset && self.reader.is_empty();
         if silent && self.offer.enhanced {
-            AttemptStep::Misunderstood
-        } else {
-            AttemptStep::Failed(failure)
+            return AttemptStep::Misunderstood;
         }
+        if let (Failure::Protocol, Ok(peer)) = (failure, self.stream.peer_addr()) {
+            let (ip, port) = (peer.ip(), peer.port());
+            report::warning(format!(
+                "what answers at {ip} port {port} of TCP does not speak iWARP: is the application \
+                 there under Weft?"
+            ));
+        }
+        AttemptStep::Failed(failure)
     }
 }
