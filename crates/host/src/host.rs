@@ -224,6 +224,9 @@ impl Host {
     /// # Errors
     /// The errno of the system that has no descriptor, thread or random numbers left for them.
     pub fn start(&self) -> io::Result<()> {
+        if self.generation() >= GENERATIONS {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
         self.reactor().start()
     }
 
@@ -290,7 +293,7 @@ impl Host {
     }
 
     /// Counts the processes in a line of forks that had threads.
-    pub(crate) fn generation(&self) -> usize {
+    pub fn generation(&self) -> usize {
         self.generation.load(Ordering::Acquire)
     }
 

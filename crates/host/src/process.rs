@@ -1,7 +1,7 @@
 //! What happens to a host when its process forks or exits.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use weft_os::{calls, clock, fds, sys};
@@ -20,6 +20,18 @@ pub trait HostHome: Sized + 'static {
     /// Where the host is kept.
     fn place() -> &'static OnceLock<Arc<Host>>;
 
+    /// Whether it follows the forks of the process.
+    fn follows_forks() -> &'static Once;
+
+    /// Has it follow the forks of the process. A library does so when it is loaded: before a fork
+    /// the handler that was registered first runs last, so those of the application do not wait
+    /// for a thread that waits for the fork.
+    fn follow_forks() {
+        Self::follows_forks().call_once(|| {
+            sys::at_fork(before_fork::<Self>, in_parent::<Self>, in_child::<Self>);
+        });
+    }
+
     /// What the host is made of.
     fn setup() -> HostSetup {
         HostSetup::from_environment()
@@ -29,7 +41,7 @@ pub trait HostHome: Sized + 'static {
     fn host() -> &'static Arc<Host> {
         Self::place().get_or_init(|| {
             sys::at_exit(exit::<Self>);
-            sys::at_fork(before_fork::<Self>, in_parent::<Self>, in_child::<Self>);
+            Self::follow_forks();
             Host::new(Self::setup())
         })
     }

@@ -4,16 +4,19 @@
 //! for ever. So a thread that forks waits until no other is inside of a call, and calls that come
 //! meanwhile wait for it, as the C library does it with its allocator.
 //!
-//! Invariant: between [`pause`], unless its time ran out, and [`resume`] or [`forget`] no thread
+//! Invariant: between [`pause`], unless its time ran out or that of a call that waits, and [`resume`] or [`forget`] no thread
 //! but the one that forks is inside of a call. A thread that sleeps ([`sleeping`]) is not inside.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::thread::{Uncancelled, while_cancellable};
+use crate::thread::{self as own, Uncancelled, while_cancellable};
+
+/// Longest that a call waits for a fork.
+const FORK_MAX: Duration = Duration::from_millis(200);
 
 /// Threads that are inside of a call.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
@@ -63,7 +66,13 @@ fn enter() {
             return;
         }
         leave();
+        let until = clock::now() + FORK_MAX;
         while FORKING.load(Ordering::SeqCst) > 0 {
+            // The one that forks may wait, in a handler of the application, for what this one has.
+            if clock::now() >= until {
+                RUNNING.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
             thread::yield_now();
         }
     }
@@ -110,6 +119,7 @@ pub fn forget() {
     FORKS.set(FORKS.get().saturating_sub(1));
     FORKING.store(FORKS.get() as usize, Ordering::SeqCst);
     RUNNING.store(usize::from(CALLS.get() > 0), Ordering::SeqCst);
+    own::forget();
 }
 
 #[cfg(test)]

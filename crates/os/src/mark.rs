@@ -16,6 +16,18 @@ impl LibraryMark {
         Self { name_bytes: 5, description_bytes: 0, kind: 1, name: *b"Weft\0\0\0\0" };
 }
 
+/// Has a function called when the library is loaded, once in a library. It runs before `main`, and
+/// before most of the program is there: it makes no thread and no descriptor.
+#[macro_export]
+macro_rules! at_load {
+    ($function:path) => {
+        // SAFETY: a section of functions without arguments, which the loader calls once each.
+        #[used]
+        #[unsafe(link_section = ".init_array")]
+        static AT_LOAD: extern "C" fn() = $function;
+    };
+}
+
 /// Puts the mark into the section that is named, once in a library.
 #[macro_export]
 macro_rules! mark_library {

@@ -331,9 +331,10 @@ pub fn prefetch(addr: u64, len: u64, write: bool) {
     unsafe { libc::madvise(first as *mut libc::c_void, octets as usize, advice) };
 }
 
-/// Blocks all signals for the calling thread, so that the application's handlers run on its own.
-/// Not those of a fault: the kernel would end the process instead of calling the handler.
-pub fn block_signals() {
+/// Does `act` with all signals blocked for the calling thread, and for those that it makes: the
+/// application's handlers run on its own. Not those of a fault: the kernel would end the process
+/// instead of calling the handler.
+pub fn without_signals<T>(act: impl FnOnce() -> T) -> T {
     // SAFETY: an all-zero set is a valid place for sigfillset to fill.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is a live local.
@@ -342,8 +343,13 @@ pub fn block_signals() {
         // SAFETY: `set` is initialised.
         unsafe { libc::sigdelset(&mut set, signal) };
     }
-    // SAFETY: `set` is initialised, and the old mask is not asked for.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
+    let mut before = set;
+    // SAFETY: both are live locals.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut before) };
+    let result = act();
+    // SAFETY: as above; the mask that this replaces is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    result
 }
 
 /// Has the kernel wake the calling thread when its time has come, not up to 50 us later so as to

@@ -1,16 +1,22 @@
 //! The host of this process, as RDMA sees it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use weft_host::{Host, HostHome};
+use weft_os::thread;
 
 static HOST: OnceLock<Arc<Host>> = OnceLock::new();
+static FOLLOWS_FORKS: Once = Once::new();
 
 struct PreloadHome;
 
 impl HostHome for PreloadHome {
     fn place() -> &'static OnceLock<Arc<Host>> {
         &HOST
+    }
+
+    fn follows_forks() -> &'static Once {
+        &FOLLOWS_FORKS
     }
 }
 
@@ -25,4 +31,12 @@ pub fn say_last_words() {
     if let Some(host) = HOST.get() {
         host.say_last_words();
     }
+}
+
+weft_os::at_load!(follow_process);
+
+/// The library was loaded, by the first thread of the process.
+extern "C" fn follow_process() {
+    PreloadHome::follow_forks();
+    thread::end_with_application();
 }

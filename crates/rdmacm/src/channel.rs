@@ -57,6 +57,8 @@ pub struct EventChannel {
     /// when the descriptor is readable may count on an event.
     looks: AtomicBool,
     wake: Option<Box<dyn Wake>>,
+    /// The process that made it ([`Host::generation`]).
+    generation: usize,
 }
 
 impl EventChannel {
@@ -83,7 +85,8 @@ impl EventChannel {
         let (fd, queue) = (Mutex::new(Some(fd)), Mutex::default());
         let (host, stand_ins) = (Arc::clone(host), StandIns::default());
         let looks = AtomicBool::new(false);
-        Ok(Arc::new(EventChannel { host, stand_ins, fd, raw, queue, looks, wake }))
+        let generation = host.generation();
+        Ok(Arc::new(EventChannel { host, stand_ins, fd, raw, queue, looks, wake, generation }))
     }
 
     /// The host whose ids it is for.
@@ -235,6 +238,10 @@ impl EventChannel {
     /// Makes up for an event that left the queue unread. A reader may have been faster; it then
     /// finds nothing for its token and sleeps again.
     fn take_token_back(&self) {
+        // The child of a fork has a copy of the queue, but shares the descriptor with its parent.
+        if self.generation != self.host.generation() {
+            return;
+        }
         let fd = self.fd.lock();
         let Some(fd) = fd.as_ref() else { return };
         weft_os::sys::take_one(fd.as_fd());

@@ -185,7 +185,6 @@ impl Worker {
     /// Serves what it watches until it is stopped.
     fn run(&self, sources: &Sources) {
         SELF.set(self);
-        sys::block_signals();
         sys::wake_on_time();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         let (mut due, mut look_at) = (None, clock::now());

@@ -1,18 +1,24 @@
 //! The host of this process, as RDMA sees it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use weft_host::{Host, HostHome, HostSetup};
+use weft_os::thread;
 
 use crate::guard;
 
 static HOST: OnceLock<Arc<Host>> = OnceLock::new();
+static FOLLOWS_FORKS: Once = Once::new();
 
 struct SocketsHome;
 
 impl HostHome for SocketsHome {
     fn place() -> &'static OnceLock<Arc<Host>> {
         &HOST
+    }
+
+    fn follows_forks() -> &'static Once {
+        &FOLLOWS_FORKS
     }
 
     fn setup() -> HostSetup {
@@ -24,4 +30,12 @@ impl HostHome for SocketsHome {
 /// The host, made by what the environment says when it is first needed.
 pub fn host() -> &'static Arc<Host> {
     SocketsHome::host()
+}
+
+weft_os::at_load!(follow_process);
+
+/// The library was loaded, by the first thread of the process.
+extern "C" fn follow_process() {
+    SocketsHome::follow_forks();
+    thread::end_with_application();
 }

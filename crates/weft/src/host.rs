@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 pub use weft_host::DeviceKind;
@@ -15,6 +15,7 @@ use crate::bell::{Bell, Rope};
 use crate::{Error, Result};
 
 static HOST: OnceLock<Arc<Host>> = OnceLock::new();
+static FOLLOWS_FORKS: Once = Once::new();
 
 /// Follows the forks and the exit of the process.
 struct ProcessHome;
@@ -22,6 +23,10 @@ struct ProcessHome;
 impl HostHome for ProcessHome {
     fn place() -> &'static OnceLock<Arc<Host>> {
         &HOST
+    }
+
+    fn follows_forks() -> &'static Once {
+        &FOLLOWS_FORKS
     }
 }
 

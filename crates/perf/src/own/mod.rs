@@ -14,7 +14,7 @@ mod stderr;
 mod tests;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use anyhow::{Context, Result, bail};
 use weft_host::{Host, HostHome};
@@ -26,14 +26,19 @@ pub use domain::HostDomain as VerbsDomain;
 pub use queue_pair::HostQueuePair as PerfQueuePair;
 pub use region::HostRegion as PerfRegion;
 
-/// The process's host; the only static of this module.
+/// The process's host, and whether it follows its forks; the only statics of this module.
 static HOST: OnceLock<Arc<Host>> = OnceLock::new();
+static FOLLOWS_FORKS: Once = Once::new();
 
 struct PerfHome;
 
 impl HostHome for PerfHome {
     fn place() -> &'static OnceLock<Arc<Host>> {
         &HOST
+    }
+
+    fn follows_forks() -> &'static Once {
+        &FOLLOWS_FORKS
     }
 }
 

@@ -31,7 +31,6 @@ struct Query {
 impl Query {
     /// Waits for the C library, which may ask a name server.
     fn run(self) {
-        weft_os::sys::block_signals();
         let text = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |t| t.as_ptr());
         // SAFETY: strings of this value, or NULL.
         let answer = unsafe { AddrInfo::find(text(&self.node), text(&self.service), self.wish) };

@@ -32,7 +32,7 @@ pub struct CompChannelTail {
     /// What its threads wait by.
     pub waiter: Arc<EventWaiter>,
     fd: Arc<EventFd>,
-    _context: Held,
+    context: Held,
 }
 
 type CompChannelObject = Object<ibv_comp_channel, CompChannelTail>;
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     let waiter = Arc::new(EventWaiter::new(Arc::clone(&core)));
     // SAFETY: open by contract.
     let context = unsafe { Held::new(context) };
-    CompChannelObject::make(public, CompChannelTail { core, waiter, fd, _context: context })
+    CompChannelObject::make(public, CompChannelTail { core, waiter, fd, context })
 }
 
 /// `ibv_destroy_comp_channel`: `EBUSY` while a completion queue uses it. A thread that waits for
@@ -97,6 +97,10 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     pass_when_off!(ibv_destroy_comp_channel(channel), pass::channel::destroy);
+    // SAFETY: alive by contract.
+    if unsafe { tail(channel) }.context.is_inherited() {
+        return 0;
+    }
     // SAFETY: alive by contract.
     if unsafe { users(channel) }.load(Ordering::Acquire) > 0 {
         return errno::code(libc::EBUSY);

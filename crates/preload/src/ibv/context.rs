@@ -82,6 +82,12 @@ impl Held {
         // SAFETY: a context with objects is not freed.
         unsafe { tail(self.0) }
     }
+
+    /// Whether the process has it from the one that it was forked from: what is destroyed of it
+    /// there stays as it is.
+    pub fn is_inherited(&self) -> bool {
+        self.tail().core.is_inherited()
+    }
 }
 
 impl Drop for Held {

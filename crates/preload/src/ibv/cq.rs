@@ -186,6 +186,9 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     pass_when_off!(ibv_destroy_cq(cq), pass::cq::destroy_cq);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(cq) };
+    if tail.context.is_inherited() {
+        return 0;
+    }
     match tail.core.destroy() {
         Ok(dropped) => tail.context.tail().events.retract(dropped),
         Err(misuse) => return errno::code(misuse.errno()),

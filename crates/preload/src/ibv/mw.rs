@@ -44,6 +44,9 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: alive by contract.
     let held = unsafe { MwObject::tail(mw) };
+    if held.is_inherited() {
+        return 0;
+    }
     // SAFETY: alive by contract.
     let rkey = unsafe { (*mw).rkey };
     let result = errno::positive(held.tail().core.dealloc_mw(rkey));

@@ -101,6 +101,9 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     pass_when_off!(ibv_dealloc_pd(pd));
     // SAFETY: alive by contract.
     let tail = unsafe { pd_tail(pd) };
+    if tail.context.is_inherited() {
+        return 0;
+    }
     if tail.children.load(Ordering::Acquire) > 0 {
         return errno::code(libc::EBUSY);
     }
@@ -341,6 +344,9 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     pass_when_off!(ibv_dereg_mr(mr), pass::mr::dereg_mr);
     // SAFETY: alive by contract.
     let held = unsafe { MrObject::tail(mr) };
+    if held.is_inherited() {
+        return 0;
+    }
     // SAFETY: alive by contract.
     let key = unsafe { (*mr).lkey };
     let result = errno::positive(held.tail().core.dereg_mr(key));

@@ -366,6 +366,9 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     pass_when_off!(ibv_destroy_qp(qp), pass::qp::destroy_qp);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
+    if tail.context.is_inherited() {
+        return 0;
+    }
     // Before the number can be given to another.
     let personality = tail.context.tail().core.personality();
     numbers().remove(&(personality as u8, tail.core.num()));

@@ -211,6 +211,9 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     pass_when_off!(ibv_destroy_srq(srq));
     // SAFETY: alive by contract.
     let tail = unsafe { tail(srq) };
+    if tail.context.is_inherited() {
+        return 0;
+    }
     let context = tail.context.tail();
     match context.core.destroy_srq(&tail.core, tail.cookie) {
         Ok(dropped) => context.events.retract(dropped),

@@ -52,7 +52,8 @@ impl ForeignUserWorkers {
             let workers = self.clone();
             let thread = thread::Builder::new().name("weft-handoff".into());
             // Without a thread the job waits for the next one.
-            jobs.threads += usize::from(thread.spawn(|| workers.work()).is_ok());
+            let spawned = weft_os::sys::without_signals(|| thread.spawn(|| workers.work()));
+            jobs.threads += usize::from(spawned.is_ok());
         }
     }
 
@@ -63,7 +64,6 @@ impl ForeignUserWorkers {
 
     fn work(self) {
         guard::stay();
-        weft_os::sys::block_signals();
         let mut done = None;
         while let Some((user, job)) = self.next(done) {
             job();
