@@ -125,4 +125,24 @@ mod tests {
         assert!(sockets(&own).is_empty());
         fs::remove_dir_all(&base).unwrap();
     }
+
+    #[test]
+    fn sockets_of_ended_processes_are_removed_and_others_stay() {
+        let dir = std::env::temp_dir().join(format!("weft-left-{}", std::process::id()));
+        make(&dir).unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let (own, past) = (std::process::id(), ended.id());
+        ended.wait().unwrap();
+        let [own, past, heard] = [(own, 0), (past, 0), (past, 1)].map(|(pid, number)| {
+            let path = socket_path(&dir, pid, number);
+            (std::os::unix::net::UnixListener::bind(&path).unwrap(), path)
+        });
+        drop((own.0, past.0));
+        remove_left(&dir);
+        // The last one is as of another PID namespace.
+        let mut left = vec![own.1, heard.1.clone()];
+        left.sort();
+        assert_eq!(sockets(&dir), left);
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

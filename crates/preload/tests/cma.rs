@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -74,6 +75,31 @@ fn a_thread_that_is_cancelled_ends_in_no_call_that_holds_locks() {
 }
 
 #[test]
+fn a_process_ends_with_the_last_thread_of_the_application() {
+    let dir = common::dir("first_thread");
+    let program = dir.build("first_thread.c", "first_thread", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
+fn a_refused_write_does_not_succeed_by_shared_memory() {
+    let dir = common::dir("refused_write");
+    let program = dir.build("refused_write.c", "refused_write", &["-lrdmacm", "-libverbs"]);
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
+fn who_gives_up_its_rights_is_not_told_of_success() {
+    let dir = common::dir("lost_rights");
+    let program = dir.build("lost_rights.c", "lost_rights", &["-lrdmacm", "-libverbs"]);
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn children_use_the_device_while_threads_of_their_parent_do() {
     let dir = common::dir("forked");
     let program = dir.build("forked.c", "forked", &["-lrdmacm", "-libverbs"]);
@@ -111,6 +137,36 @@ fn off_leaves_librdmacm_alone() {
         .output()
         .expect("the tool is installed");
     assert!(!out.status.success());
+}
+
+/// Both are said before the application hears of it: who waits is told why.
+#[test]
+fn a_port_of_tcp_where_nobody_speaks_iwarp_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let call = || {
+        let mut rping = preloaded("rping".as_ref());
+        rping.args(["-c", "-a", "127.0.0.1", "-p", &port]).env("WEFT_TRANSPORT", "iwarp");
+        rping.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the tool is installed")
+    };
+    let mut silent = call();
+    let (stream, _) = listener.accept().unwrap();
+    let mut line = String::new();
+    BufReader::new(silent.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("which TCP reaches"), "{line}");
+    drop(stream);
+    let wrong = call();
+    // One that was reset may be called again, in an older way.
+    let answers = std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let _ = stream.write_all(b"220 mail.example.org ESMTP Some Other Server\r\n");
+            let _ = stream.read(&mut [0; 64]);
+        }
+    });
+    let said = text(&wrong.wait_with_output().unwrap().stderr);
+    assert!(said.contains("does not speak iWARP"), "{said}");
+    let _ = silent.wait();
+    drop(answers);
 }
 
 fn port() -> String {

@@ -74,6 +74,7 @@ behaviours! {
     a_child_of_a_fork_can_make_its_own_connections = "forks"
     a_child_of_a_fork_may_not_post_on_its_parents_queues = "inherited"
     a_child_of_a_fork_may_end_its_parents_queues = "inherited_ends"
+    a_child_of_a_fork_takes_and_waits_for_nothing_of_its_parents = "inherited_polled"
     immediate_data_comes_with_sends_and_writes = "immediates"
     the_answer_to_a_read_goes_where_it_may_be_written = "read_sinks"
     many_threads_share_a_completion_queue = "threads"

@@ -147,3 +147,11 @@ fn assert_plain(line: &str, said: &str) {
     let foreign = FOREIGN.iter().find(|word| said.contains(**word));
     assert_eq!(foreign, None, "{line}\n{said}");
 }
+
+#[test]
+fn completions_that_cannot_be_written_fail() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = weft().args(["completions", "zsh"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(WRONG));
+    assert!(text(&output.stderr).contains("No space left on device"));
+}

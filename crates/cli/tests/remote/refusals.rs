@@ -48,6 +48,20 @@ fn a_file_in_the_way_of_a_directory_is_left() {
 }
 
 #[test]
+fn what_is_no_file_is_not_replaced() {
+    let Some(host) = FarHost::start("cp-pipe") else { return };
+    host.dir.write("a", "a");
+    let pipe = host.dir.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    said(&host.cp(&["a", &host.far("pipe")]), 1, "pipe: a pipe is in its place");
+    said(&host.cp(&["a", &host.far("/dev/null")]), 1, "/dev/null: a device is in its place");
+    let mut stream = host.weft("cp");
+    let stream = stream.args(["-", &host.far("pipe")]).stdin(std::process::Stdio::null());
+    said(&stream.output().unwrap(), 2, "a pipe is in its place");
+    assert!(!fs::symlink_metadata(&pipe).unwrap().is_file());
+}
+
+#[test]
 fn a_directory_that_may_not_be_written_is_named() {
     if is_root() {
         return skip("root may write everywhere");

@@ -39,6 +39,24 @@ fn bytes_go_both_ways_and_the_status_is_the_commands() {
     assert!(text(&missing.stderr).contains("nonesuch: No such file"), "{}", text(&missing.stderr));
 }
 
+/// What is opened next would have its number, and be read as it.
+#[test]
+fn a_closed_stdin_is_empty() {
+    let Some(host) = FarHost::start("pipe-closed") else { return };
+    let weft = host.weft("pipe");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "exec \"$0\" \"$@\" <&-"]).arg(weft.get_program()).args(weft.get_args());
+    for (name, value) in weft.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.args(["far", "--", "wc", "-c"]).current_dir(weft.get_current_dir().unwrap());
+    let output = shell.output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "0\n".into()));
+}
+
 /// A shell ends so where it finds no command, with what others have written before.
 #[test]
 fn a_status_of_127_does_not_cut_the_output_off() {

@@ -32,6 +32,28 @@ static void refused(enum ibv_wr_opcode opcode, enum ibv_wc_opcode completion)
 	part();
 }
 
+/* What fails at this side leaves what was posted before as it is, however long that takes. */
+static void impossible(uint32_t length)
+{
+	pair();
+	for (int i = 0; i < BEFORE; i++) {
+		receive(b, i, 0, length);
+		post(a, IBV_WR_SEND, i, IBV_SEND_SIGNALED, length, length, 0);
+	}
+	struct ibv_sge sge = place(0, 8);
+	sge.lkey ^= 0x5500;
+	struct ibv_send_wr wr = request(IBV_WR_SEND, BEFORE, 0, &sge, 0), *bad;
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+	post(a, IBV_WR_SEND, BEFORE + 1, 0, 0, 8, 0);
+	for (int i = 0; i < BEFORE; i++) {
+		ends(a, i, IBV_WC_SUCCESS);
+		ends(b, i, IBV_WC_SUCCESS);
+	}
+	ends(a, BEFORE, IBV_WC_LOC_PROT_ERR);
+	ends(a, BEFORE + 1, IBV_WC_WR_FLUSH_ERR);
+	part();
+}
+
 int main(int argc, char **argv)
 {
 	begin(argc, argv);
@@ -39,6 +61,8 @@ int main(int argc, char **argv)
 		refused(IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE);
 		refused(IBV_WR_RDMA_READ, IBV_WC_RDMA_READ);
 		refused(IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD);
+		impossible(64);
+		impossible(1 << 20);
 	}
 	return finish();
 }
