@@ -138,7 +138,14 @@ fn plan_faults(options: &RunOptions, environment: &mut Environment) -> Result<()
 fn failure(options: &RunOptions, error: io::Error) -> RunFailure {
     let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     let name = options.command[0].display();
-    RunFailure { status, error: Error::from(error).context(format!("cannot run {name}")) }
+    // The system says the same of a program and of what is to run it.
+    let path = Path::new(&options.command[0]);
+    let is_there = path.components().count() > 1 && path.is_file();
+    let what = match is_there && status == 127 {
+        true => format!("cannot run {name}: the interpreter or the dynamic linker that it names"),
+        false => format!("cannot run {name}"),
+    };
+    RunFailure { status, error: Error::from(error).context(what) }
 }
 
 /// Paths of `weft wan` stay on this machine, so no key is needed.

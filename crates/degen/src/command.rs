@@ -163,6 +163,11 @@ pub fn print_answer(answer: &clap::Error) -> u8 {
     if answer.use_stderr() { OUR_FAILURE } else { 0 }
 }
 
+fn is_out_of_files(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let code = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+    code == Some(rustix::io::Errno::MFILE.raw_os_error())
+}
+
 /// Says `text` on stderr, under the name that the command of [`DegenArgs`] belongs to. Without a
 /// stderr the exit status alone must do.
 fn tell(text: std::fmt::Arguments<'_>) {
@@ -174,7 +179,9 @@ pub fn main(launcher: &Launcher, command: DegenArgs) -> u8 {
     match dispatch(launcher, command) {
         Ok(status) => status,
         Err(error) => {
-            tell(format_args!("{error:#}"));
+            let needs_files = error.chain().any(is_out_of_files);
+            let advice = if needs_files { "; raise the limit of them (ulimit -n)" } else { "" };
+            tell(format_args!("{error:#}{advice}"));
             OUR_FAILURE
         }
     }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow};
+use rustix::io::Errno;
 
 use crate::clock::PathClock;
 use crate::namespace::Namespace;
@@ -197,6 +198,9 @@ fn open_device(namespace: &Namespace, spec: &PathSpec, side: PathSide) -> Result
 }
 
 fn remedy(error: &io::Error) -> &'static str {
+    if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
+        return "raise the limit of them (ulimit -n)";
+    }
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             "as root: chmod 666 /dev/net/tun; in a container, start it with --cap-add NET_ADMIN \

@@ -36,7 +36,17 @@ use std::io;
 
 use weft_verbs::Misuse;
 
-/// What a refusal of the system is to who has called a verb.
+/// What a refusal of the system is to who has called a verb. That no descriptor is left is told,
+/// since applications say of it that they found no device.
 pub fn refused(error: io::Error) -> Misuse {
-    Misuse::System(error.raw_os_error().unwrap_or(libc::EIO))
+    let code = error.raw_os_error().unwrap_or(libc::EIO);
+    if code == libc::EMFILE {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+        report::error(format!(
+            "this process may have no more than {limit} descriptors open, and Weft needs another \
+             one: raise `ulimit -n`"
+        ));
+    }
+    Misuse::System(code)
 }

@@ -4,8 +4,9 @@
 //! for ever. So a thread that forks waits until no other is inside of a call, and calls that come
 //! meanwhile wait for it, as the C library does it with its allocator.
 //!
-//! Invariant: between [`pause`], unless its time ran out or that of a call that waits, and [`resume`] or [`forget`] no thread
-//! but the one that forks is inside of a call. A thread that sleeps ([`sleeping`]) is not inside.
+//! Invariant: between [`pause`], unless its time ran out or that of a call that waits, and
+//! [`resume`] or [`forget`] no thread but the one that forks is inside of a call. A thread that
+//! sleeps ([`sleeping`]) is not inside.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};

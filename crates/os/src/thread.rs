@@ -97,7 +97,7 @@ extern "C" fn watch_end(_: *mut c_void) {
     // Without a thread for it the process stays, as it would without this.
     let _spawned = spawn(c"weft-end", || {
         while counts_others() {
-            std::thread::sleep(END_LOOKS);
+            std::thread::park_timeout(END_LOOKS);
         }
         // SAFETY: no other thread of the application is left.
         unsafe { libc::exit(0) };

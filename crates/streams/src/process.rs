@@ -127,10 +127,10 @@ impl LoopOwner for FarCommand {
 /// Joins the standard streams of this process to those of the command; gives its status.
 ///
 /// # Errors
-/// The channel has failed.
+/// The channel has failed, or stdin cannot be read.
 pub fn attach(channel: &MessageChannel, tell: &dyn Fn(&str)) -> Result<u8> {
     let mut streams = EventLoop::new(channel)?;
-    let stdin = pump::from(std::io::stdin()).context("reading stdin")?;
+    let (stdin, unread) = pump::from(std::io::stdin()).context("reading stdin")?;
     let (stdout, written) = pump::to(std::io::stdout()).context("writing stdout")?;
     let (stderr, complained) = pump::to(std::io::stderr()).context("writing stderr")?;
     streams.add(STDIN, Some(StreamFds { input: Some(stdin), ..StreamFds::default() }))?;
@@ -140,6 +140,10 @@ pub fn attach(channel: &MessageChannel, tell: &dyn Fn(&str)) -> Result<u8> {
     streams.run(&mut owner)?;
     for thread in [written, complained] {
         join(thread);
+    }
+    // The command has had an end of its input that was none.
+    if let Some(error) = unread.get() {
+        bail!("reading stdin: {error}");
     }
     owner.status.context("the far end ended before the command did")
 }

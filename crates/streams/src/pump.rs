@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
@@ -18,17 +19,26 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 /// Bytes that are moved at once.
 const CHUNK: usize = 256 * 1024;
 
-/// A descriptor to read what comes from `source`.
+/// A descriptor to read what comes from `source`, and why that cannot be read further, if so: the
+/// descriptor only ends.
 ///
 /// # Errors
 /// No descriptor or thread is left.
-pub fn from(source: impl AsFd) -> io::Result<OwnedFd> {
+pub fn from(source: impl AsFd) -> io::Result<(OwnedFd, Arc<OnceLock<io::Error>>)> {
     let source = File::from(source.as_fd().try_clone_to_owned()?);
     let (read, write) = pipe()?;
     rustix::io::ioctl_fionbio(&read, true)?;
     // It is not waited for: it may read from a terminal when all else is over.
-    thread::Builder::new().name("weft-stdin".into()).spawn(move || carry(source, write.into()))?;
-    Ok(read)
+    let failure = Arc::new(OnceLock::new());
+    let failed = Arc::clone(&failure);
+    thread::Builder::new().name("weft-stdin".into()).spawn(move || {
+        let write = File::from(write);
+        if let Err(error) = carry(source, &write) {
+            // Before the other side sees the end.
+            let _ = failed.set(error);
+        }
+    })?;
+    Ok((read, failure))
 }
 
 /// A descriptor to write what goes to `target`, and the thread, which ends when all is written.
@@ -40,7 +50,7 @@ pub fn to(target: impl AsFd) -> io::Result<(OwnedFd, JoinHandle<()>)> {
     let (read, write) = pipe()?;
     rustix::io::ioctl_fionbio(&write, true)?;
     let thread = thread::Builder::new().name("weft-stdout".into());
-    let thread = thread.spawn(move || carry(read.into(), target))?;
+    let thread = thread.spawn(move || drop(carry(read.into(), &target)))?;
     Ok((write, thread))
 }
 
@@ -52,18 +62,21 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Moves bytes until either side ends.
-fn carry(mut from: File, mut to: File) {
+///
+/// # Errors
+/// `from` cannot be read.
+fn carry(mut from: File, mut to: &File) -> io::Result<()> {
     let mut bytes = vec![0; CHUNK];
     loop {
         match from.read(&mut bytes) {
-            Ok(0) => return,
+            Ok(0) => return Ok(()),
             Ok(count) => {
                 if to.write_all(&bytes[..count]).is_err() {
-                    return;
+                    return Ok(());
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Err(error) => return Err(error),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `weft run` becomes CMD: nothing of it is left between CMD and its caller.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
@@ -35,6 +36,17 @@ fn what_is_not_executable_is_126() {
         assert_eq!(output.status.code(), Some(126), "{command}");
         assert!(text(&output.stderr).contains("Permission denied"), "{}", text(&output.stderr));
     }
+}
+
+#[test]
+fn a_missing_interpreter_is_said_to_be_one() {
+    let scratch = Dir::new("interpreter");
+    let file = scratch.text_path("script");
+    std::fs::write(&file, "#!/nonexistent/interpreter\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = run(&[file.as_str()]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("the interpreter"), "{}", text(&output.stderr));
 }
 
 #[test]

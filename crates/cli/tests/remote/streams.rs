@@ -57,6 +57,17 @@ fn a_closed_stdin_is_empty() {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "0\n".into()));
 }
 
+/// The command would take what it has for the whole input.
+#[test]
+fn a_stdin_that_cannot_be_read_is_no_success() {
+    let Some(host) = FarHost::start("pipe-unread") else { return };
+    let mut weft = host.weft("pipe");
+    weft.args(["far", "--", "cat"]).stdin(std::fs::File::open("/").unwrap());
+    let output = weft.output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("reading stdin: Is a directory"));
+}
+
 /// A shell ends so where it finds no command, with what others have written before.
 #[test]
 fn a_status_of_127_does_not_cut_the_output_off() {
