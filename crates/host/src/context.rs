@@ -28,8 +28,6 @@ pub struct Context {
     events: Arc<AsyncQueue>,
     /// What is to become of the device.
     watch: Option<Arc<DeviceWatch>>,
-    /// The process that opened it ([`Host::generation`]).
-    generation: usize,
 }
 
 impl Context {
@@ -56,14 +54,7 @@ impl Context {
         if let Some(tamper) = host.faults().and_then(|faults| Tamper::of(faults, id)) {
             device.regions().set_tamper(Box::new(move |bytes| tamper.bit(bytes)));
         }
-        let generation = host.generation();
-        Ok(Arc::new(Self { host, id, device, events, watch, generation }))
-    }
-
-    /// Whether it was opened before the process was forked. What it is made of may be locked for
-    /// ever, by a thread that is not here, and its events are the parent's.
-    pub fn is_inherited(&self) -> bool {
-        self.generation != self.host.generation()
+        Ok(Arc::new(Self { host, id, device, events, watch }))
     }
 
     /// Whether its device can still be used: after a reset only a context that is opened then can.

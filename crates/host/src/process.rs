@@ -24,8 +24,9 @@ pub trait HostHome: Sized + 'static {
     fn follows_forks() -> &'static Once;
 
     /// Has it follow the forks of the process. A library does so when it is loaded: before a fork
-    /// the handler that was registered first runs last, so those of the application do not wait
-    /// for a thread that waits for the fork.
+    /// the handler that was registered first runs last, so those that the application registers
+    /// later do not wait for a thread that waits for the fork. The others do, for as long as a call
+    /// waits for a fork at most.
     fn follow_forks() {
         Self::follows_forks().call_once(|| {
             sys::at_fork(before_fork::<Self>, in_parent::<Self>, in_child::<Self>);

@@ -5,12 +5,12 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::io::{self, ErrorKind::ConnectionRefused};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Pid, geteuid, test_kill_process};
 
 /// Permissions of the directory.
@@ -21,7 +21,7 @@ const OTHERS: u32 = 0o077;
 const SUFFIX: &str = ".sock";
 /// Sockets that are looked at, at most: many may be of processes that have ended.
 const SOCKETS_MAX: usize = 16_384;
-/// Left sockets that a process removes when it makes its own, at most.
+/// Left sockets that a process tries to remove when it makes its own, at most.
 const REMOVED_MAX: usize = 16;
 
 /// The directory, by `variable`, which reads the environment. It may not exist.
@@ -82,17 +82,28 @@ pub(crate) fn sockets(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Removes sockets that ended processes have left: one that is killed removes none. Those of other
-/// PID namespaces stay, whose processes cannot be seen: nobody answers there, or somebody does.
+/// PID namespaces stay, whose processes cannot be seen, if somebody listens there.
 pub fn remove_left(dir: &Path) {
-    let is_left = |path: &PathBuf| {
+    let is_gone = |path: &PathBuf| {
         let pid = pid_of(path).and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-        let is_gone = pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
-        is_gone && UnixStream::connect(path).is_err_and(|e| e.kind() == ConnectionRefused)
+        pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
     };
-    for path in sockets(dir).into_iter().filter(is_left).take(REMOVED_MAX) {
-        // Another process may have done it.
-        let _ = fs::remove_file(path);
+    for path in sockets(dir).into_iter().filter(is_gone).take(REMOVED_MAX) {
+        if !is_heard(&path) {
+            // Another process may have done it.
+            let _ = fs::remove_file(path);
+        }
     }
+}
+
+/// Whether somebody listens there, without waiting for that.
+fn is_heard(path: &Path) -> bool {
+    let connect = || {
+        let (kind, flags) = (SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    connect() != Err(Errno::CONNREFUSED)
 }
 
 #[cfg(test)]

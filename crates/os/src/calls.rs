@@ -4,9 +4,9 @@
 //! for ever. So a thread that forks waits until no other is inside of a call, and calls that come
 //! meanwhile wait for it, as the C library does it with its allocator.
 //!
-//! Invariant: between [`pause`], unless its time ran out or that of a call that waits, and
-//! [`resume`] or [`forget`] no thread but the one that forks is inside of a call. A thread that
-//! sleeps ([`sleeping`]) is not inside.
+//! Invariant: between [`pause`] and [`resume`] or [`forget`] no thread but the one that forks is
+//! inside of a call, unless one of the two has waited for the other for as long as it may. A thread
+//! that sleeps ([`sleeping`]) is not inside.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::thread::{self as own, Uncancelled, while_cancellable};
+use crate::last_thread;
+use crate::thread::{Uncancelled, while_cancellable};
 
 /// Longest that a call waits for a fork.
 const FORK_MAX: Duration = Duration::from_secs(1);
@@ -120,7 +121,7 @@ pub fn forget() {
     FORKS.set(FORKS.get().saturating_sub(1));
     FORKING.store(FORKS.get() as usize, Ordering::SeqCst);
     RUNNING.store(usize::from(CALLS.get() > 0), Ordering::SeqCst);
-    own::forget();
+    last_thread::forget();
 }
 
 #[cfg(test)]

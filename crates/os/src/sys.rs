@@ -343,13 +343,32 @@ pub fn without_signals<T>(act: impl FnOnce() -> T) -> T {
         // SAFETY: `set` is initialised.
         unsafe { libc::sigdelset(&mut set, signal) };
     }
-    let mut before = set;
-    // SAFETY: both are live locals.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut before) };
+    let before = blocked_signals();
+    set_blocked_signals(&set);
     let result = act();
-    // SAFETY: as above; the mask that this replaces is not asked for.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    set_blocked_signals(&before);
     result
+}
+
+/// The signals that the calling thread blocks.
+pub fn blocked_signals() -> libc::sigset_t {
+    // SAFETY: an all-zero set is a valid one, without signals.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a live local, and nothing is changed.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set) };
+    set
+}
+
+/// Has the calling thread block these signals and no others.
+pub fn set_blocked_signals(set: &libc::sigset_t) {
+    // SAFETY: `set` is initialised, and the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set, std::ptr::null_mut()) };
+}
+
+/// The kernel's id of the calling thread.
+pub fn thread_id() -> u32 {
+    // SAFETY: takes no pointers.
+    unsafe { libc::gettid() }.unsigned_abs()
 }
 
 /// Has the kernel wake the calling thread when its time has come, not up to 50 us later so as to

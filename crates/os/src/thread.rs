@@ -7,19 +7,12 @@ use std::ffi::{CStr, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use crate::last_thread::OwnThread;
 use crate::sys;
 
 /// As much as the standard library gives its threads.
 const STACK_OCTETS: usize = 2 << 20;
-
-/// Threads of this library that live.
-static OWN: AtomicUsize = AtomicUsize::new(0);
-
-/// Time between looks for other threads, once the first one has ended.
-const END_LOOKS: Duration = Duration::from_millis(50);
 
 type ThreadBody = Box<dyn FnOnce() + Send>;
 
@@ -71,52 +64,9 @@ extern "C" fn begin(job: *mut c_void) -> *mut c_void {
     let this = unsafe { libc::pthread_self() };
     // SAFETY: a thread may name itself; the name is NUL-terminated.
     unsafe { libc::pthread_setname_np(this, job.name.as_ptr()) };
-    OWN.fetch_add(1, Ordering::AcqRel);
+    let _own = OwnThread::begin();
     (job.work)();
-    OWN.fetch_sub(1, Ordering::AcqRel);
     ptr::null_mut()
-}
-
-/// Has the process end with the last thread of the application although threads of this library
-/// live, when the calling thread, its first one, ends by itself (pthread_exit(3)). The C library
-/// ends a process with the last thread that there is.
-pub fn end_with_application() {
-    let mut key = 0;
-    // SAFETY: `key` is a live local, and the function is one of this library.
-    if unsafe { libc::pthread_key_create(&mut key, Some(watch_end)) } == 0 {
-        // SAFETY: the key was just made. Only a value other than null is told of.
-        unsafe { libc::pthread_setspecific(key, ptr::dangling()) };
-    }
-}
-
-/// The first thread ends.
-extern "C" fn watch_end(_: *mut c_void) {
-    if OWN.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    // Without a thread for it the process stays, as it would without this.
-    let _spawned = spawn(c"weft-end", || {
-        while counts_others() {
-            std::thread::park_timeout(END_LOOKS);
-        }
-        // SAFETY: no other thread of the application is left.
-        unsafe { libc::exit(0) };
-    });
-}
-
-/// Whether there are threads but those of this library, as far as the kernel tells.
-fn counts_others() -> bool {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return true };
-    let is_live = |task: std::io::Result<std::fs::DirEntry>| {
-        let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
-        stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|end| end.starts_with(" Z")))
-    };
-    tasks.filter_map(|task| is_live(task).then_some(())).count() > OWN.load(Ordering::Acquire)
-}
-
-/// The child of a fork has none of the threads.
-pub(crate) fn forget() {
-    OWN.store(0, Ordering::Release);
 }
 
 /// Tells threads that live at the same time apart.

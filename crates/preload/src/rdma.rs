@@ -3,7 +3,7 @@
 use std::sync::{Arc, Once, OnceLock};
 
 use weft_host::{Host, HostHome};
-use weft_os::thread;
+use weft_os::last_thread;
 
 static HOST: OnceLock<Arc<Host>> = OnceLock::new();
 static FOLLOWS_FORKS: Once = Once::new();
@@ -38,5 +38,5 @@ weft_os::at_load!(follow_process);
 /// The library was loaded, by the first thread of the process.
 extern "C" fn follow_process() {
     PreloadHome::follow_forks();
-    thread::end_with_application();
+    last_thread::end_with_application();
 }

@@ -82,6 +82,15 @@ fn a_process_ends_with_the_last_thread_of_the_application() {
 }
 
 #[test]
+fn what_a_child_of_a_fork_makes_is_its_own() {
+    let dir = common::dir("own_objects");
+    let program = dir.build("own_objects.c", "own_objects", &["-lrdmacm", "-libverbs"]);
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn a_refused_write_does_not_succeed_by_shared_memory() {
     let dir = common::dir("refused_write");
     let program = dir.build("refused_write.c", "refused_write", &["-lrdmacm", "-libverbs"]);

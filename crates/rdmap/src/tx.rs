@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 
 use weft_verbs::mr::RegionReader;
 use weft_verbs::qp::send_queue::SendQueue;
-use weft_verbs::{Access, Qp, QpState, RegionFault, SendFlags, SendOp, WcStatus};
+use weft_verbs::{Access, Qp, QpState, QpType, RegionFault, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use weft_wire::ids::{Msn, STag};
 use weft_wire::llp::{Gather, SegmentId, SegmentRun, UlpduSource};
@@ -244,7 +244,11 @@ impl<'a> TxPort<'a> {
     }
 
     fn give_up(&mut self, seq: u32, status: WcStatus) -> bool {
-        self.stream.doomed = Some((seq, status));
+        match self.qp.kind() {
+            // Of those before it nobody may ever hear.
+            QpType::Uc => self.stream.fault = Some(StreamFault::Request { seq, status }),
+            _ => self.stream.doomed = Some((seq, status)),
+        }
         false
     }
 
@@ -305,8 +309,15 @@ impl<'a> TxPort<'a> {
         let room = mulpdu - if tagged { TAGGED_LEN } else { UNTAGGED_LEN } as u32;
         let len = (total - offset).min(room);
         if offset > 0 && !self.sources_are_good(seq) {
-            self.give_up(seq, WcStatus::LocProtErr);
             self.stream.current = Current::Nothing;
+            match self.stream.config.lower {
+                // No other message may follow one that is cut off.
+                LlpKind::Mpa => {
+                    let status = WcStatus::LocProtErr;
+                    self.stream.fault = Some(StreamFault::Request { seq, status });
+                }
+                LlpKind::Shuttle => drop(self.give_up(seq, WcStatus::LocProtErr)),
+            }
             return None;
         }
         let last = offset + len == total;

@@ -87,18 +87,22 @@ impl Lender {
     /// Whether it still lends its memory; else why that cannot be read.
     fn state(&self) -> Result<(), LoanLoss> {
         let mut mark = 0;
-        if self.read(&[], &mut [], &mut mark) {
-            return if mark == self.mark { Ok(()) } else { Err(LoanLoss::Ended) };
-        }
-        match io::Error::last_os_error().raw_os_error() {
+        match self.read(&[], &mut [], &mut mark) {
+            Ok(true) if mark == self.mark => Ok(()),
             // The process has ended, or another program runs in it.
-            Some(libc::ESRCH | libc::EFAULT) => Err(LoanLoss::Ended),
-            _ => Err(LoanLoss::Forbidden),
+            Ok(_) | Err(libc::ESRCH | libc::EFAULT) => Err(LoanLoss::Ended),
+            Err(_) => Err(LoanLoss::Forbidden),
         }
     }
 
-    /// Reads `remote` into `local`, and the word after that into `mark`; whether all was there.
-    fn read(&self, remote: &[libc::iovec], local: &mut [libc::iovec], mark: &mut u64) -> bool {
+    /// Reads `remote` into `local`, and the word after that into `mark`; whether all was there, or
+    /// the errno of the system.
+    fn read(
+        &self,
+        remote: &[libc::iovec],
+        local: &mut [libc::iovec],
+        mark: &mut u64,
+    ) -> Result<bool, i32> {
         let word = libc::iovec { iov_base: self.word as *mut _, iov_len: size_of::<u64>() };
         let remote = [remote, &[word]].concat();
         let here = libc::iovec { iov_base: (&raw mut *mark).cast(), iov_len: size_of::<u64>() };
@@ -109,7 +113,12 @@ impl Lender {
         let read = unsafe {
             libc::process_vm_readv(self.pid, local.as_ptr(), counts.0, remote.as_ptr(), counts.1, 0)
         };
-        usize::try_from(read) == Ok(len)
+        // Before anything else is called, which may change it.
+        let error = io::Error::last_os_error();
+        match usize::try_from(read) {
+            Ok(read) => Ok(read == len),
+            Err(_) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
+        }
     }
 }
 
@@ -180,8 +189,8 @@ impl LentRecord {
             let bytes = &mut chunk[..part.len()];
             let here = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
             let mut mark = 0;
-            let is_whole = self.lender.read(&self.remote(&part), &mut [here], &mut mark);
-            if !is_whole || mark != self.lender.mark {
+            let read = self.lender.read(&self.remote(&part), &mut [here], &mut mark);
+            if read != Ok(true) || mark != self.lender.mark {
                 let state = self.lender.state();
                 self.loss.set(Some(state.err().unwrap_or(LoanLoss::Unmapped)));
                 return false;
@@ -204,7 +213,7 @@ impl LentMemory for LentRecord {
             libc::iovec { iov_base: to as *mut _, iov_len: body_len },
             libc::iovec { iov_base: (&raw mut last).cast(), iov_len: 1 },
         ];
-        if !self.lender.read(&self.remote(&range), &mut local, &mut mark) {
+        if self.lender.read(&self.remote(&range), &mut local, &mut mark) != Ok(true) {
             // SAFETY: passed on.
             return unsafe { self.copy_by_chunks(range, to) };
         }

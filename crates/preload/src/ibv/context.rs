@@ -59,7 +59,13 @@ fn object(context: *mut ibv_context) -> *mut ContextObject {
 }
 
 /// A use of a context by one of its objects.
-pub struct Held(*mut ibv_context);
+pub struct Held {
+    context: *mut ibv_context,
+    /// The process that made the object ([`Host::generation`]).
+    ///
+    /// [`Host::generation`]: weft_host::Host::generation
+    generation: usize,
+}
 
 // SAFETY: what it points to is the tail of a context, which may be used from any thread.
 unsafe impl Send for Held {}
@@ -73,20 +79,22 @@ impl Held {
     /// `context` is open.
     pub unsafe fn new(context: *mut ibv_context) -> Self {
         // SAFETY: open by contract.
-        unsafe { tail(context) }.objects.fetch_add(1, Ordering::AcqRel);
-        Self(context)
+        let tail = unsafe { tail(context) };
+        tail.objects.fetch_add(1, Ordering::AcqRel);
+        Self { context, generation: rdma::host().generation() }
     }
 
     /// The private tail of the context.
     pub fn tail(&self) -> &ContextTail {
         // SAFETY: a context with objects is not freed.
-        unsafe { tail(self.0) }
+        unsafe { tail(self.context) }
     }
 
-    /// Whether the process has it from the one that it was forked from: what is destroyed of it
-    /// there stays as it is.
+    /// Whether a process made the object that this one was forked from. To destroy it here does
+    /// nothing: what it is made of may be locked for ever, by a thread that is not here, and its
+    /// events are the parent's.
     pub fn is_inherited(&self) -> bool {
-        self.tail().core.is_inherited()
+        self.generation != rdma::host().generation()
     }
 }
 

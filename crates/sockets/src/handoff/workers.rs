@@ -8,8 +8,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::thread;
 
+use weft_os::thread;
 use weft_sync::Mutex;
 
 use crate::guard;
@@ -50,9 +50,8 @@ impl ForeignUserWorkers {
         jobs.by_user.entry(user).or_default().waiting.push_back(Box::new(job));
         if jobs.threads < THREADS_MAX && jobs.is_any_ready() {
             let workers = self.clone();
-            let thread = thread::Builder::new().name("weft-handoff".into());
             // Without a thread the job waits for the next one.
-            let spawned = weft_os::sys::without_signals(|| thread.spawn(|| workers.work()));
+            let spawned = thread::spawn(c"weft-handoff", || workers.work());
             jobs.threads += usize::from(spawned.is_ok());
         }
     }
