@@ -28,6 +28,7 @@ use absence::Absence;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
 use lane_setup::LaneSetup;
 use moderation::{ModeratedPath, Moderation};
+use receiving::ArrivalHabit;
 use relocation::OwnAddress;
 
 use super::cm_hook::CmHook;
@@ -85,6 +86,7 @@ pub(super) struct ShuttleSocket {
     has_remembered: bool,
     /// The last look at the socket has left nothing there.
     is_emptied: bool,
+    arrivals: ArrivalHabit,
     /// When its bulk is taken; only where the kernel stamps what arrives, which it does on a long
     /// path.
     moderation: Option<Moderation>,
@@ -130,6 +132,7 @@ impl ShuttleSocket {
             has_heard: false,
             has_remembered: false,
             is_emptied: true,
+            arrivals: ArrivalHabit::default(),
             moderation: None,
             told_at: clock::now(),
         }

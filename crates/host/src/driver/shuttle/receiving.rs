@@ -19,9 +19,38 @@ use crate::driver::transport::{AckDue, Core, Step, todo};
 
 /// Bundles received in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 16;
+/// Looks in a row after which datagrams are taken to come one by one, and how often a look makes
+/// sure of it.
+const SINGLE_LOOKS: u32 = 4;
+const WHOLE_LOOKS: u32 = 16;
 /// Polls of a connection with a lane between two looks at its socket, where little arrives: each
 /// costs a system call.
 const LANE_POLLS: u32 = 1024;
+
+/// Whether datagrams come one by one, as those of requests and their answers do: to find that
+/// nothing is behind one costs as much as to receive it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ArrivalHabit {
+    /// Looks in a row that found one at most.
+    single: u32,
+}
+
+impl ArrivalHabit {
+    /// Whether a thread that polls may leave what is behind a datagram to its next look.
+    fn is_single(self, core: &Core) -> bool {
+        let polled = core.schedule.leased || core.is_in_group();
+        polled && self.single >= SINGLE_LOOKS && !self.single.is_multiple_of(WHOLE_LOOKS)
+    }
+
+    /// A look has found so many bundles.
+    fn note(&mut self, bundles: u32) {
+        match bundles {
+            0 => {}
+            1 => self.single = self.single.wrapping_add(1),
+            _ => self.single = 0,
+        }
+    }
+}
 
 impl ShuttleSocket {
     /// Takes what is in the lane; whether anything was new.
@@ -76,6 +105,7 @@ impl ShuttleSocket {
         // What is received stays where it is while the connection takes it.
         let mut buffer = self.buffer.take().unwrap_or_else(Buffer::take);
         self.is_emptied = false;
+        let mut bundles = 0;
         for _ in 0..RECEIVES_MAX {
             let room = &mut buffer.room()[..BUNDLE_OCTETS];
             let Some(bundle) = self.port.receive(room, self.own.as_ref()) else {
@@ -84,6 +114,7 @@ impl ShuttleSocket {
             };
             let now = clock::now();
             received = true;
+            bundles += 1;
             // Zero where the kernel has nothing to say.
             let dropped = bundle.dropped.max(self.dropped).wrapping_sub(self.dropped);
             self.dropped += dropped;
@@ -109,12 +140,15 @@ impl ShuttleSocket {
                 }
                 self.take(core, (now, arrived), from, datagram);
             }
-            // A thread that has slept for this does not look for more before it goes on.
+            // A thread that has slept for this does not look for more before it goes on, nor does
+            // one that polls, and looks again soon, where more is unlikely.
             let alone = bundle.octets <= bundle.each;
-            if alone && core.schedule.slept_for && core.has_completions() {
+            let is_enough = core.schedule.slept_for || self.arrivals.is_single(core);
+            if alone && is_enough && core.has_completions() {
                 break;
             }
         }
+        self.arrivals.note(bundles);
         match core.keeps_buffer() {
             true => self.buffer = Some(buffer),
             false => buffer.put(),
