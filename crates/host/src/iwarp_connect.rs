@@ -326,6 +326,10 @@ impl Pollable for IwarpConnect {
             self.hang_up();
         } else if self.calls {
             let _called_again_later = self.call();
+            // The peer may have taken the call and never answer it.
+            if matches!(*self.stage(), ConnectStage::Calling(..)) {
+                self.look_again_at(now + PATIENCE_LOOK);
+            }
         } else {
             self.look_again_at((self.since + PATIENCE).max(now + PATIENCE_LOOK));
         }

@@ -2,7 +2,8 @@
 //!
 //! Each calls the real function unless this library has something to add, and mostly does so first,
 //! so that other sockets cost nothing. Reading, polling and duplicating are not interposed: the
-//! kernel does them. Sending is in `sends`, options are in `options`.
+//! kernel does them. Sending is in `sends`, receiving with an address in `receives`, options are in
+//! `options`.
 
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, size_of};
@@ -316,7 +317,9 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     }
     let listener = own_listeners().and_then(|listeners| {
         let socket = sys::inode(fd)?;
-        listeners.find(socket).map(|_| (listeners, socket))
+        // A child of `vfork` has descriptors of its own, but its parent's memory.
+        let found = listeners.find(socket).filter(|_| Registry::is_own());
+        found.map(|_| (listeners, socket))
     });
     // SAFETY: the application's own argument.
     let done = unsafe { real(fd) };

@@ -6,7 +6,8 @@
 //!
 //! From the hooks down; imports go down only:
 //!
-//! - `hooks`, `options`, `sends`: interposed functions of the C library; `real`: those behind them;
+//! - `hooks`, `options`, `receives`, `sends`: interposed functions of the C library; `real`: those
+//!   behind them;
 //!   `guard` keeps the library's own calls out.
 //! - `connect`, `accept`: what the hooks of the same names do.
 //! - `registry`: the connections and listeners of the process.
@@ -54,6 +55,7 @@ mod pair;
 mod process_lock;
 mod rdma;
 mod real;
+pub mod receives;
 mod registry;
 mod report;
 mod rules;

@@ -105,6 +105,11 @@ impl Registry {
         }
     }
 
+    /// Whether the registry is that of this very process, not one of the parent of a `vfork`.
+    pub fn is_own() -> bool {
+        Self::current().is_some_and(|registry| registry.owner == std::process::id())
+    }
+
     /// The environment that connections and listeners share.
     pub fn env(&self) -> &Env {
         &self.conns.env
@@ -113,7 +118,7 @@ impl Registry {
     /// The process ends: closes the sockets that the application has left open, and waits until
     /// their bytes have arrived, up to [`LINGER_LIMIT`].
     pub fn linger(output: HeldOutput) {
-        let Some(registry) = Self::current().filter(|r| r.owner == std::process::id()) else {
+        let Some(registry) = Self::current().filter(|_| Self::is_own()) else {
             return;
         };
         let _inside = guard::enter();

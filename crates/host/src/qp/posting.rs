@@ -22,6 +22,22 @@ impl HostPosting<'_> {
         self.qp.kind()
     }
 
+    /// Queues what `post` does, all of it or nothing; of a queue that others take part in, all
+    /// before the first that is refused. Gives how many there was nothing against.
+    ///
+    /// # Errors
+    /// What there is against the next.
+    pub fn all_or_none(
+        &mut self,
+        post: impl FnOnce(&mut Self) -> (usize, Result<(), Misuse>),
+    ) -> (usize, Result<(), Misuse>) {
+        let mark = self.plain.as_ref().map(Posting::mark);
+        let (posted, outcome) = post(self);
+        let Some((posting, mark)) = self.plain.as_mut().zip(mark) else { return (posted, outcome) };
+        let is_undone = outcome.is_err() && posting.rewind(mark);
+        (if is_undone { 0 } else { posted }, outcome)
+    }
+
     /// Queues a send.
     ///
     /// # Errors

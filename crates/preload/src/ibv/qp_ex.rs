@@ -6,7 +6,7 @@ use std::convert::identity;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use weft_host::{DeviceKind, HostQp};
+use weft_host::{DeviceKind, HostPosting, HostQp};
 use weft_os::calls::LibraryCall;
 use weft_verbs::{Destination, Misuse, QpType, SendFlags, SendOp, SendWr, limits};
 
@@ -107,7 +107,7 @@ impl RequestSpan {
         self.slots.get_mut(self.used - 1)
     }
 
-    /// Posts the requests in order. The first that is refused ends it.
+    /// Posts the requests in order, or none if one is refused (ibv_wr_post(3)).
     fn post(&mut self, tail: &QpTail) -> c_int {
         if self.error != 0 {
             return self.error;
@@ -127,6 +127,14 @@ impl RequestSpan {
             Ok(posting) => posting,
             Err(misuse) => return (0, Err(misuse)),
         };
+        posting.all_or_none(|posting| self.queue_each(posting, xrc))
+    }
+
+    fn queue_each(
+        &mut self,
+        posting: &mut HostPosting<'_>,
+        xrc: bool,
+    ) -> (usize, Result<(), Misuse>) {
         for (posted, slot) in self.slots[..self.used].iter_mut().enumerate() {
             if slot.flags.contains(SendFlags::INLINE) {
                 let addr = slot.inline.as_ptr() as u64;

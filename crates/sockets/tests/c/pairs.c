@@ -35,6 +35,37 @@ static void exchange(int one, int other)
 	CHECK(write(other, "b", 1) == 1 && read(one, &b, 1) == 1 && b == 'b');
 }
 
+/* TCP gives no address with what it receives. */
+static void receive_with_address(int one, int other)
+{
+	struct sockaddr_in6 from;
+	socklen_t len = sizeof from;
+	char b;
+	struct iovec into = { &b, 1 };
+	struct mmsghdr many = { .msg_hdr = { .msg_iov = &into, .msg_iovlen = 1 } };
+	struct msghdr *message = &many.msg_hdr;
+	memset(&from, 7, sizeof from);
+	CHECK(write(one, "xyz", 3) == 3);
+	CHECK(recvfrom(other, &b, 1, 0, (void *)&from, &len) == 1 && b == 'x' && len == 0);
+	message->msg_name = &from, message->msg_namelen = sizeof from;
+	CHECK(recvmsg(other, message, 0) == 1 && b == 'y');
+	CHECK(message->msg_name == &from && message->msg_namelen == 0 && from.sin6_port == 0x0707);
+	message->msg_namelen = sizeof from;
+	CHECK(recvmmsg(other, &many, 1, 0, NULL) == 1 && b == 'z' && message->msg_namelen == 0);
+}
+
+/* Who executes another program closes what that is not to have, with its parent's memory. */
+static void close_as_a_child_does(int fd)
+{
+	int status;
+	pid_t child = vfork();
+	if (child == 0) {
+		close(fd);
+		_exit(0);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 static int get(int fd, int level, int name)
 {
 	int value = -1;
@@ -58,6 +89,7 @@ static void check_tcp(void)
 	set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 	set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 77);
+	close_as_a_child_does(listener);
 	CHECK(call(fd) == 0 && (other = accept(listener, (void *)&accepted, &len6)) >= 0);
 	CHECK(getsockname(fd, (void *)&here, &len) == 0 && here.sin_family == AF_INET);
 	CHECK(getpeername(fd, (void *)&there, &len) == 0 && there.sin_port == to.sin6_port);
@@ -76,6 +108,7 @@ static void check_tcp(void)
 	CHECK(info.tcpi_state == TCP_ESTABLISHED);
 	FAILS(call(fd), EISCONN);
 	exchange(fd, other);
+	receive_with_address(fd, other);
 	/* The kernel says that the other end has gone, with bytes unread. */
 	struct pollfd unread = { .fd = other, .events = POLLIN };
 	CHECK(write(fd, "c", 1) == 1 && poll(&unread, 1, -1) == 1 && close(other) == 0);

@@ -19,6 +19,17 @@ pub struct Posting<'a> {
 }
 
 impl Posting<'_> {
+    /// What was posted so far, for [`Posting::rewind`].
+    pub fn mark(&self) -> (u32, u32) {
+        self.sq.mark()
+    }
+
+    /// Takes back what was posted since `mark`; whether it could: a queue pair that has failed
+    /// flushes each request at once.
+    pub fn rewind(&mut self, mark: (u32, u32)) -> bool {
+        self.sq.rewind(mark)
+    }
+
     /// Posts a send.
     ///
     /// # Errors

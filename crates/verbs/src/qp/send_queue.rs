@@ -101,6 +101,25 @@ impl SendQueue {
         Ok(())
     }
 
+    /// Where the next request goes, for [`SendQueue::rewind`].
+    pub fn mark(&self) -> (u32, u32) {
+        (self.head, self.unanswered)
+    }
+
+    /// Takes back what was added since `mark`, while the queue was locked all the time; whether
+    /// it could, as nothing of it was flushed.
+    pub fn rewind(&mut self, mark: (u32, u32)) -> bool {
+        let added = self.head.wrapping_sub(mark.0);
+        if self.head.wrapping_sub(self.tail) < added {
+            return false;
+        }
+        (self.head, self.unanswered) = mark;
+        if !self.held {
+            self.open_to = self.head;
+        }
+        true
+    }
+
     /// Addresses the newest request to untagged queue `queue` of the peer.
     pub fn address(&mut self, queue: u32) {
         self.get_mut(self.head.wrapping_sub(1)).queue = queue;

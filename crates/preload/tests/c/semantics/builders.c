@@ -1,5 +1,5 @@
 /* Between start and complete a builder holds its own send queue only: the same thread may use any
- * other verb, and the peer goes on. */
+ * other verb, and the peer goes on. What is refused at complete is not begun. */
 #include "pair.h"
 
 static struct ibv_qp *make_extended(struct ibv_cq *cq)
@@ -12,6 +12,12 @@ static struct ibv_qp *make_extended(struct ibv_cq *cq)
 	struct ibv_qp *qp = ibv_create_qp_ex(context, &init);
 	CHECK(qp);
 	return qp;
+}
+
+static void put(struct ibv_qp_ex *builder, uint64_t to)
+{
+	ibv_wr_rdma_write(builder, mr->rkey, (uintptr_t)memory + to);
+	ibv_wr_set_sge(builder, mr->lkey, (uintptr_t)memory, 8);
 }
 
 int main(int argc, char **argv)
@@ -46,6 +52,19 @@ int main(int argc, char **argv)
 	CHECK(ibv_wr_complete(one) == 0);
 	ends(a, 1, IBV_WC_SUCCESS);
 	CHECK(!strcmp(memory + 64, "built"));
+
+	/* With one more than there is room for none is posted. */
+	ibv_wr_start(one);
+	for (int i = 0; i <= (int)wanted.cap.max_send_wr; i++)
+		put(one, 128);
+	CHECK(ibv_wr_complete(one) == ENOMEM);
+	ibv_wr_start(one);
+	one->wr_id = 3;
+	put(one, 192);
+	CHECK(ibv_wr_complete(one) == 0);
+	ends(a, 3, IBV_WC_SUCCESS);
+	CHECK(!strcmp(memory + 192, "built") && memory[128] == 0);
+	CHECK(ibv_poll_cq(a.cq, 1, &wc) == 0);
 	part();
 	return finish();
 }
