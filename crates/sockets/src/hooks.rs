@@ -2,8 +2,8 @@
 //!
 //! Each calls the real function unless this library has something to add, and mostly does so first,
 //! so that other sockets cost nothing. Reading, polling and duplicating are not interposed: the
-//! kernel does them. Sending is in `sends`, receiving with an address in `receives`, options are in
-//! `options`.
+//! kernel does them. Sending is in `sends`, receiving with an address in `receives`, closing in
+//! `closes`; options are in `options`.
 
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, size_of};
@@ -58,7 +58,7 @@ pub(crate) fn conn_of(fd: RawFd) -> Option<Arc<SdpConn>> {
 }
 
 /// The listeners of this process, if it serves any.
-fn own_listeners() -> Option<&'static ListenerTable> {
+pub(crate) fn own_listeners() -> Option<&'static ListenerTable> {
     let listeners = &Registry::current()?.listeners;
     (!listeners.is_empty()).then_some(listeners)
 }
@@ -296,42 +296,6 @@ pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_
     }
     // SAFETY: the application's own arguments.
     unsafe { real(fd, address, len) }
-}
-
-/// `close`: a closed listener is no longer served.
-///
-/// # Safety
-/// As for the C function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    let real = next!(close as unsafe extern "C" fn(c_int) -> c_int);
-    if is_foreign() {
-        // SAFETY: the application's own argument.
-        return unsafe { real(fd) };
-    }
-    if let Some(env) = Registry::current().map(Registry::env) {
-        env.pair_lives.end(fd);
-        if !env.watches.is_empty() {
-            env.watches.forget(fd);
-        }
-    }
-    let listener = own_listeners().and_then(|listeners| {
-        let socket = sys::inode(fd)?;
-        // A child of `vfork` has descriptors of its own, but its parent's memory.
-        let found = listeners.find(socket).filter(|_| Registry::is_own());
-        found.map(|_| (listeners, socket))
-    });
-    // SAFETY: the application's own argument.
-    let done = unsafe { real(fd) };
-    if let Some((listeners, socket)) = listener {
-        let error = errno();
-        let _inside = guard::enter();
-        listeners.dismiss(|other, _| other == socket && sys::find(socket).is_empty());
-        if done != 0 {
-            return fail(error);
-        }
-    }
-    done
 }
 
 /// `getsockname`.

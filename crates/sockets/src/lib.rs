@@ -6,9 +6,8 @@
 //!
 //! From the hooks down; imports go down only:
 //!
-//! - `hooks`, `options`, `receives`, `sends`: interposed functions of the C library; `real`: those
-//!   behind them;
-//!   `guard` keeps the library's own calls out.
+//! - `hooks`, `closes`, `options`, `receives`, `sends`: interposed functions of the C library;
+//!   `real`: those behind them; `guard` keeps the library's own calls out.
 //! - `connect`, `accept`: what the hooks of the same names do.
 //! - `registry`: the connections and listeners of the process.
 //! - `listener`: a listener that is served by SDP too; `handoff`: other processes that accept from
@@ -37,6 +36,7 @@ mod abandoned;
 mod accept;
 mod address;
 mod app_socket;
+pub mod closes;
 mod cm_events;
 mod conn;
 mod connect;

@@ -32,6 +32,12 @@ fn addresses_options_and_resets_are_those_of_tcp() {
 }
 
 #[test]
+fn who_calls_a_listener_that_ends_is_told() {
+    let (count, said) = pairs("ends");
+    assert_eq!(count, 4, "{said}");
+}
+
+#[test]
 fn what_a_pair_cannot_do_goes_another_way() {
     // Of its four connections the third has a pair.
     let (count, said) = pairs("special");

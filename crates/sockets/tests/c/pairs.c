@@ -1,7 +1,7 @@
 /* What an application of one host has of TCP at a pair: `pairs tcp` checks addresses and options,
- * `pairs special` makes connections that a pair could not carry as TCP does, `pairs exec` executes
- * itself with a connection, and `pairs many` accepts by several processes at once. Both ends are of
- * this program. */
+ * `pairs special` makes connections that a pair could not carry as TCP does, `pairs ends`
+ * ends listeners that are called, `pairs exec` executes itself with a connection, and `pairs many`
+ * accepts by several processes at once. Both ends are of this program. */
 #include "check.h"
 
 #define WORKERS 4
@@ -64,6 +64,33 @@ static void close_as_a_child_does(int fd)
 		_exit(0);
 	}
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* However a listener ends, those who wait for it learn of that. */
+static void end_while_called(int how)
+{
+	int listener = listen_at(16), fd = socket(AF_INET, SOCK_STREAM, 0), other;
+	char b;
+	CHECK(call(fd) == 0);
+	switch (how) {
+	case 0:
+		CHECK(shutdown(listener, SHUT_RDWR) == 0);
+		break;
+	case 1:
+		CHECK((other = open("/dev/null", O_RDONLY)) >= 0 && dup2(other, listener) == listener);
+		CHECK(close(other) == 0);
+		break;
+	case 2:
+		CHECK(close_range(listener, listener, 0) == 0 || errno == ENOSYS);
+		break;
+	default:
+		CHECK(close(listener) == 0);
+	}
+	if (how == 2)
+		close(listener);
+	CHECK(read(fd, &b, 1) <= 0 && close(fd) == 0);
+	if (how < 2)
+		CHECK(close(listener) == 0);
 }
 
 static int get(int fd, int level, int name)
@@ -193,6 +220,9 @@ int main(int argc, char **argv)
 		check_tcp();
 	else if (!strcmp(argv[1], "special"))
 		check_special();
+	else if (!strcmp(argv[1], "ends"))
+		for (int how = 0; how < 4; how++)
+			end_while_called(how);
 	else if (!strcmp(argv[1], "exec"))
 		check_exec(argv[0]);
 	else

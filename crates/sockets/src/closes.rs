@@ -1,0 +1,130 @@
+//! Interposed functions after which a socket may not listen any more.
+//!
+//! What is offered to a listener that nobody serves would wait for ever. So it is dismissed once
+//! no descriptor of this process leads to it, or it was shut down.
+
+use std::ffi::{c_int, c_uint};
+
+use crate::hooks::{errno, fail, is_foreign, own_listeners};
+use crate::listener::ListenerTable;
+use crate::real::next;
+use crate::registry::Registry;
+use crate::sys::Inode;
+use crate::{guard, sys};
+
+/// A listener of this process, at a descriptor that is about to be closed.
+struct EndingListener {
+    listeners: &'static ListenerTable,
+    socket: Inode,
+}
+
+impl EndingListener {
+    fn at(fd: c_int) -> Option<Self> {
+        if is_foreign() {
+            return None;
+        }
+        let listeners = own_listeners()?;
+        let socket = sys::inode(fd)?;
+        // A child of `vfork` has descriptors of its own, but its parent's memory.
+        let found = listeners.find(socket).filter(|_| Registry::is_own());
+        found.map(|_| Self { listeners, socket })
+    }
+
+    /// The call is over, with errno as it is to stay.
+    fn handle_closed(self) {
+        let Self { listeners, socket } = self;
+        keeping_errno(|| {
+            listeners.dismiss(|other, _| other == socket && sys::find(socket).is_empty());
+        });
+    }
+}
+
+fn keeping_errno(act: impl FnOnce()) {
+    let error = errno();
+    let _inside = guard::enter();
+    act();
+    fail(error);
+}
+
+/// Several descriptors were closed.
+fn handle_many_closed() {
+    let listeners = own_listeners().filter(|_| !is_foreign() && Registry::is_own());
+    if let Some(listeners) = listeners {
+        keeping_errno(|| listeners.dismiss(|socket, _| sys::find(socket).is_empty()));
+    }
+}
+
+/// `close`: a closed listener is no longer served.
+///
+/// # Safety
+/// As for the C function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    let real = next!(close as unsafe extern "C" fn(c_int) -> c_int);
+    if is_foreign() {
+        // SAFETY: the application's own argument.
+        return unsafe { real(fd) };
+    }
+    if let Some(env) = Registry::current().map(Registry::env) {
+        env.pair_lives.end(fd);
+        if !env.watches.is_empty() {
+            env.watches.forget(fd);
+        }
+    }
+    let listener = EndingListener::at(fd);
+    // SAFETY: the application's own argument.
+    let done = unsafe { real(fd) };
+    if let Some(listener) = listener {
+        listener.handle_closed();
+    }
+    done
+}
+
+/// Makes a system call of `dup2`, `dup3`, `close_range` and `shutdown`: their definitions in the C
+/// library do no more, and could be found only with the lock of the loader, which another thread
+/// may have had when this process was forked.
+fn call(number: libc::c_long, [first, second, third]: [c_int; 3]) -> c_int {
+    // SAFETY: the application's own arguments, all of them numbers.
+    unsafe { libc::syscall(number, first, second, third) as c_int }
+}
+
+/// `dup3`, which closes `to`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    let listener = EndingListener::at(to);
+    let done = call(libc::SYS_dup3, [from, to, flags]);
+    if let Some(listener) = listener {
+        listener.handle_closed();
+    }
+    done
+}
+
+/// `dup2`, which does so unless both are one.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    if from != to {
+        return dup3(from, to, 0);
+    }
+    let is_open = call(libc::SYS_fcntl, [from, libc::F_GETFD, 0]) >= 0;
+    if is_open { to } else { fail(libc::EBADF) }
+}
+
+/// `close_range`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let done = call(libc::SYS_close_range, [first.cast_signed(), last.cast_signed(), flags]);
+    handle_many_closed();
+    done
+}
+
+/// `shutdown`, by which a socket stops listening.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let listener = EndingListener::at(fd);
+    let done = call(libc::SYS_shutdown, [fd, how, 0]);
+    if let Some(EndingListener { listeners, socket }) = listener {
+        let listens = || sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1);
+        keeping_errno(|| listeners.dismiss(|other, _| other == socket && !listens()));
+    }
+    done
+}
