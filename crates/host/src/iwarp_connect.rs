@@ -52,6 +52,8 @@ pub(crate) struct IwarpConnect {
     stage: Mutex<ConnectStage>,
     since: Instant,
     silence: Mutex<Silence>,
+    /// When an end that calls looks again whatever happens.
+    next_look: Mutex<Instant>,
     /// A descriptor that is kept for the stream of the peer, so that the lack of one is an error of
     /// the verb that connects and not a wait without end.
     spare: Mutex<Option<HighFd>>,
@@ -62,6 +64,7 @@ enum ConnectStage {
     /// Waits for the peer, or to call it again.
     Resting {
         pause: Duration,
+        until: Instant,
     },
     Calling(Box<IwarpDial>, Duration),
     /// The stream is the queue pair's, or nobody wants it any more.
@@ -108,9 +111,10 @@ impl IwarpConnect {
             number: number.value(),
             peer,
             calls,
-            stage: Mutex::new(ConnectStage::Resting { pause: PAUSE_FIRST }),
+            stage: Mutex::new(ConnectStage::Resting { pause: PAUSE_FIRST, until: since }),
             since,
             silence: Mutex::new(Silence::new(awaited, since)),
+            next_look: Mutex::new(since + MENTIONED_AFTER),
             spare: Mutex::default(),
             this: this.clone(),
         });
@@ -173,7 +177,11 @@ impl IwarpConnect {
     /// If the system has no descriptor or memory left for it now.
     fn call(&self) -> io::Result<()> {
         let mut stage = self.stage();
-        let ConnectStage::Resting { pause } = *stage else { return Ok(()) };
+        let ConnectStage::Resting { pause, until } = *stage else { return Ok(()) };
+        // Looks for other reasons come in between, and each call that fails brings another one.
+        if clock::now() < until {
+            return Ok(());
+        }
         match self.dial() {
             Ok(call) => *stage = ConnectStage::Calling(Box::new(call), pause),
             Err(error) => {
@@ -208,13 +216,24 @@ impl IwarpConnect {
     }
 
     fn rest(&self, stage: &mut ConnectStage, pause: Duration) {
-        *stage = ConnectStage::Resting { pause: (pause * 2).min(PAUSE_MAX) };
-        self.look_again_at(clock::now() + pause);
+        let until = clock::now() + pause;
+        *stage = ConnectStage::Resting { pause: (pause * 2).min(PAUSE_MAX), until };
+        self.look_again_at(until);
     }
 
     fn look_again_at(&self, at: Instant) {
         let this: Weak<IwarpConnect> = self.this.clone();
         self.slot.host().reactor().set_timer(at, this);
+    }
+
+    /// Has an end that calls look again and again: the peer may have taken a call and never answer
+    /// it. Looks for other reasons renew nothing.
+    fn keep_looking(&self, now: Instant) {
+        let mut next = self.next_look.lock();
+        if *next <= now {
+            *next = now + PATIENCE_LOOK;
+            self.look_again_at(*next);
+        }
     }
 
     /// Gives the stream to the queue pair, with the stage locked: who hangs up waits for it.
@@ -326,10 +345,7 @@ impl Pollable for IwarpConnect {
             self.hang_up();
         } else if self.calls {
             let _called_again_later = self.call();
-            // The peer may have taken the call and never answer it.
-            if matches!(*self.stage(), ConnectStage::Calling(..)) {
-                self.look_again_at(now + PATIENCE_LOOK);
-            }
+            self.keep_looking(now);
         } else {
             self.look_again_at((self.since + PATIENCE).max(now + PATIENCE_LOOK));
         }

@@ -21,8 +21,9 @@ const OTHERS: u32 = 0o077;
 const SUFFIX: &str = ".sock";
 /// Sockets that are looked at, at most: many may be of processes that have ended.
 const SOCKETS_MAX: usize = 16_384;
-/// Left sockets that a process tries to remove when it makes its own, at most.
+/// Sockets that a process removes when it makes its own, at most, and that it tries.
 const REMOVED_MAX: usize = 16;
+const TRIED_MAX: usize = 256;
 
 /// The directory, by `variable`, which reads the environment. It may not exist.
 pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
@@ -88,11 +89,10 @@ pub fn remove_left(dir: &Path) {
         let pid = pid_of(path).and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
         pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
     };
-    for path in sockets(dir).into_iter().filter(is_gone).take(REMOVED_MAX) {
-        if !is_heard(&path) {
-            // Another process may have done it.
-            let _ = fs::remove_file(path);
-        }
+    let left = sockets(dir).into_iter().filter(is_gone).take(TRIED_MAX);
+    for path in left.filter(|path| !is_heard(path)).take(REMOVED_MAX) {
+        // Another process may have done it.
+        let _ = fs::remove_file(path);
     }
 }
 

@@ -17,7 +17,6 @@ use std::io;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crate::sys;
@@ -77,7 +76,8 @@ pub fn end_with_application() {
     }
 }
 
-/// Has the end of the calling thread told of. That of the process by exit(3) is not.
+/// Arranges that [`handle_end`] is called when the calling thread ends, but not when the process
+/// does by exit(3).
 fn be_first() {
     if let Some(key) = KEY.get() {
         // SAFETY: the key was made. Only a value other than null is told of.
@@ -113,7 +113,7 @@ fn watch() {
 
 fn end_after_others() {
     while has_others() {
-        thread::park_timeout(LOOKS);
+        sys::pause(LOOKS);
     }
     if let Some(mask) = MASK.get() {
         sys::set_blocked_signals(mask);
@@ -163,6 +163,7 @@ fn after_name(stat: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::thread;
 
     use super::*;
 

@@ -365,6 +365,14 @@ pub fn set_blocked_signals(set: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set, std::ptr::null_mut()) };
 }
 
+/// Sleeps for `time`, or until a signal handler ran, without the handle of a thread that the
+/// standard library would allocate.
+pub fn pause(time: std::time::Duration) {
+    let time = libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
+    // SAFETY: `time` is a live local, and what is left of it is not asked for.
+    unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
+}
+
 /// The kernel's id of the calling thread.
 pub fn thread_id() -> u32 {
     // SAFETY: takes no pointers.

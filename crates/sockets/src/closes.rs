@@ -65,7 +65,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         // SAFETY: the application's own argument.
         return unsafe { real(fd) };
     }
-    if let Some(env) = Registry::current().map(Registry::env) {
+    if let Some(env) = Registry::current().filter(|_| Registry::is_own()).map(Registry::env) {
         env.pair_lives.end(fd);
         if !env.watches.is_empty() {
             env.watches.forget(fd);

@@ -141,8 +141,10 @@ pub fn attach(channel: &MessageChannel, tell: &dyn Fn(&str)) -> Result<u8> {
     for thread in [written, complained] {
         join(thread);
     }
-    // The command has had an end of its input that was none.
-    if let Some(error) = unread.get() {
+    // The command took the failed read for the end of its input.
+    if let Some(error) = unread.get()
+        && owner.status == Some(0)
+    {
         bail!("reading stdin: {error}");
     }
     owner.status.context("the far end ended before the command did")

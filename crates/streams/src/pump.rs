@@ -14,13 +14,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 /// Bytes that are moved at once.
 const CHUNK: usize = 256 * 1024;
 
-/// A descriptor to read what comes from `source`, and why that cannot be read further, if so: the
-/// descriptor only ends.
+/// A descriptor to read what comes from `source`, and the error that ended it, if any: the
+/// descriptor only ends. One that is not open for reading, as `nohup` makes stdin, has no bytes.
 ///
 /// # Errors
 /// No descriptor or thread is left.
@@ -33,7 +34,9 @@ pub fn from(source: impl AsFd) -> io::Result<(OwnedFd, Arc<OnceLock<io::Error>>)
     let failed = Arc::clone(&failure);
     thread::Builder::new().name("weft-stdin".into()).spawn(move || {
         let write = File::from(write);
-        if let Err(error) = carry(source, &write) {
+        if let Err(error) = carry(source, &write)
+            && error.raw_os_error() != Some(Errno::BADF.raw_os_error())
+        {
             // Before the other side sees the end.
             let _ = failed.set(error);
         }

@@ -388,7 +388,11 @@ impl Transport for ShuttleSocket {
         let looks = looks || step.due && self.lane.link().is_none();
         let looks = looks || step.has(todo::RECEIVE) || step.stopped.is_some();
         if looks && self.is_due_for_socket(core, step) {
-            received |= self.receive_bundles(core);
+            let is_all_due = step.due || step.stopped.is_some();
+            received |= match is_all_due {
+                true => self.receive_bundles(core),
+                false => self.receive_soon_again(core),
+            };
         }
         // Whether there is a lane is to be known before anything is sent.
         self.take_events(core);

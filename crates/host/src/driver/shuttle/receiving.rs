@@ -36,10 +36,9 @@ pub(super) struct ArrivalHabit {
 }
 
 impl ArrivalHabit {
-    /// Whether a thread that polls may leave what is behind a datagram to its next look.
-    fn is_single(self, core: &Core) -> bool {
-        let polled = core.schedule.leased || core.is_in_group();
-        polled && self.single >= SINGLE_LOOKS && !self.single.is_multiple_of(WHOLE_LOOKS)
+    /// Whether more than one is unlikely.
+    fn is_single(self) -> bool {
+        self.single >= SINGLE_LOOKS && !self.single.is_multiple_of(WHOLE_LOOKS)
     }
 
     /// A look has found so many bundles.
@@ -101,6 +100,25 @@ impl ShuttleSocket {
     /// that had to wait for a processor before it would else believe in round trips shorter than
     /// the path's.
     pub(super) fn receive_bundles(&mut self, core: &mut Core) -> bool {
+        self.receive_until(core, |_, _| false)
+    }
+
+    /// The same for a thread that looks again soon: it may leave what is behind a single datagram
+    /// that has brought a completion.
+    pub(super) fn receive_soon_again(&mut self, core: &mut Core) -> bool {
+        self.receive_until(core, |arrivals, core| {
+            // A thread that has slept for this goes on at once.
+            core.schedule.slept_for || core.schedule.leased && arrivals.is_single()
+        })
+    }
+
+    /// Receives until nothing is there, or after a single datagram that has brought a completion
+    /// where that `is_enough`.
+    fn receive_until(
+        &mut self,
+        core: &mut Core,
+        is_enough: impl Fn(ArrivalHabit, &Core) -> bool,
+    ) -> bool {
         let mut received = self.wire.is_some() && self.take_late(core, clock::now());
         // What is received stays where it is while the connection takes it.
         let mut buffer = self.buffer.take().unwrap_or_else(Buffer::take);
@@ -140,11 +158,8 @@ impl ShuttleSocket {
                 }
                 self.take(core, (now, arrived), from, datagram);
             }
-            // A thread that has slept for this does not look for more before it goes on, nor does
-            // one that polls, and looks again soon, where more is unlikely.
-            let alone = bundle.octets <= bundle.each;
-            let is_enough = core.schedule.slept_for || self.arrivals.is_single(core);
-            if alone && is_enough && core.has_completions() {
+            let is_single = bundle.octets <= bundle.each;
+            if is_single && is_enough(self.arrivals, core) && core.has_completions() {
                 break;
             }
         }
