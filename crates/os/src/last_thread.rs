@@ -7,8 +7,8 @@
 //! Invariant: the process is ended only when each of its threads has ended or is in the table of
 //! own ones. A thread that cannot be told about counts as one of the application.
 //!
-//! Order: [`end_with_application`] once, when the library is loaded; [`OwnThread::begin`] in each
-//! own thread; [`forget`] in the child of a fork.
+//! Order: [`end_with_application`] once, when the library is loaded; `OwnThread::begin` in each
+//! own thread; `forget` in the child of a fork.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
