@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_verbs::qp::send_queue::SendQueue;
-use weft_verbs::{Qp, WcStatus};
+use weft_verbs::{Qp, QpType, WcStatus};
 use weft_wire::ids::Msn;
 use weft_wire::terminate::{Terminate, TerminateCode};
 
@@ -313,6 +313,15 @@ impl RdmapStream {
         fault.or_else(|| self.doomed.and_then(|_| self.doomed_fault(&qp.sq())))
     }
 
+    /// Request `seq` cannot be sent. It fails once all before it are complete; on an unreliable
+    /// queue pair at once, since of those nobody may ever hear.
+    pub(crate) fn doom(&mut self, qp: &Qp, seq: u32, status: WcStatus) {
+        match qp.kind() {
+            QpType::Uc => self.fault = Some(StreamFault::Request { seq, status }),
+            _ => self.doomed = Some((seq, status)),
+        }
+    }
+
     /// The fault of a request that cannot be sent, once all before it in `queue` are complete.
     pub(crate) fn doomed_fault(&mut self, queue: &SendQueue) -> Option<StreamFault> {
         let (seq, status) = self.doomed.take_if(|(seq, _)| queue.done_to() == *seq)?;
@@ -335,7 +344,7 @@ impl RdmapStream {
     pub fn settle(&mut self, qp: &Qp) -> bool {
         let Some(seq) = self.local.take() else { return false };
         if let Err(status) = qp.carry_out(seq) {
-            self.doomed = Some((seq, status));
+            self.doom(qp, seq, status);
         }
         true
     }

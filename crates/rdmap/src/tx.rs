@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 
 use weft_verbs::mr::RegionReader;
 use weft_verbs::qp::send_queue::SendQueue;
-use weft_verbs::{Access, Qp, QpState, QpType, RegionFault, SendFlags, SendOp, WcStatus};
+use weft_verbs::{Access, Qp, QpState, RegionFault, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use weft_wire::ids::{Msn, STag};
 use weft_wire::llp::{Gather, SegmentId, SegmentRun, UlpduSource};
@@ -244,11 +244,7 @@ impl<'a> TxPort<'a> {
     }
 
     fn give_up(&mut self, seq: u32, status: WcStatus) -> bool {
-        match self.qp.kind() {
-            // Of those before it nobody may ever hear.
-            QpType::Uc => self.stream.fault = Some(StreamFault::Request { seq, status }),
-            _ => self.stream.doomed = Some((seq, status)),
-        }
+        self.stream.doom(self.qp, seq, status);
         false
     }
 

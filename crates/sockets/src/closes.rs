@@ -29,14 +29,18 @@ impl EndingListener {
         let found = listeners.find(socket).filter(|_| Registry::is_own());
         found.map(|_| Self { listeners, socket })
     }
+}
 
-    /// The call is over, with errno as it is to stay.
-    fn handle_closed(self) {
-        let Self { listeners, socket } = self;
+/// Does `close`, which closes `fd`; a listener there is dismissed with its last descriptor.
+fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
+    let listener = EndingListener::at(fd);
+    let done = close();
+    if let Some(EndingListener { listeners, socket }) = listener {
         keeping_errno(|| {
             listeners.dismiss(|other, _| other == socket && sys::find(socket).is_empty());
         });
     }
+    done
 }
 
 fn keeping_errno(act: impl FnOnce()) {
@@ -71,13 +75,8 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
             env.watches.forget(fd);
         }
     }
-    let listener = EndingListener::at(fd);
     // SAFETY: the application's own argument.
-    let done = unsafe { real(fd) };
-    if let Some(listener) = listener {
-        listener.handle_closed();
-    }
-    done
+    closing(fd, || unsafe { real(fd) })
 }
 
 /// Makes a system call of `dup2`, `dup3`, `close_range` and `shutdown`: their definitions in the C
@@ -91,12 +90,7 @@ fn call(number: libc::c_long, [first, second, third]: [c_int; 3]) -> c_int {
 /// `dup3`, which closes `to`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    let listener = EndingListener::at(to);
-    let done = call(libc::SYS_dup3, [from, to, flags]);
-    if let Some(listener) = listener {
-        listener.handle_closed();
-    }
-    done
+    closing(to, || call(libc::SYS_dup3, [from, to, flags]))
 }
 
 /// `dup2`, which does so unless both are one.
