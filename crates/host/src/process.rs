@@ -14,21 +14,42 @@ const LAST_WORDS: Duration = Duration::from_millis(10);
 /// Who forks waits no longer than this for calls of other threads, and for the engine's threads.
 const STILLNESS: Duration = Duration::from_millis(100);
 
+/// Where a library keeps its host, and whether that follows the forks of the process.
+pub struct HostPlace {
+    host: OnceLock<Arc<Host>>,
+    follows_forks: Once,
+}
+
+impl Default for HostPlace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HostPlace {
+    /// Without a host yet.
+    pub const fn new() -> Self {
+        Self { host: OnceLock::new(), follows_forks: Once::new() }
+    }
+
+    /// The host, if there is one.
+    pub fn get(&self) -> Option<&Arc<Host>> {
+        self.host.get()
+    }
+}
+
 /// A library that is loaded into the processes of others and keeps one host there: it follows the
 /// forks of the process and its exit.
 pub trait HostHome: Sized + 'static {
     /// Where the host is kept.
-    fn place() -> &'static OnceLock<Arc<Host>>;
-
-    /// Whether it follows the forks of the process.
-    fn follows_forks() -> &'static Once;
+    fn place() -> &'static HostPlace;
 
     /// Has it follow the forks of the process. A library does so when it is loaded: before a fork
     /// the handler that was registered first runs last, so those that the application registers
     /// later do not wait for a thread that waits for the fork. The others do, for as long as a call
     /// waits for a fork at most.
     fn follow_forks() {
-        Self::follows_forks().call_once(|| {
+        Self::place().follows_forks.call_once(|| {
             sys::at_fork(before_fork::<Self>, in_parent::<Self>, in_child::<Self>);
         });
     }
@@ -40,7 +61,7 @@ pub trait HostHome: Sized + 'static {
 
     /// The host. The first call makes it.
     fn host() -> &'static Arc<Host> {
-        Self::place().get_or_init(|| {
+        Self::place().host.get_or_init(|| {
             sys::at_exit(exit::<Self>);
             Self::follow_forks();
             Host::new(Self::setup())

@@ -1,22 +1,17 @@
 //! The host of this process, as RDMA sees it.
 
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::Arc;
 
-use weft_host::{Host, HostHome};
+use weft_host::{Host, HostHome, HostPlace};
 use weft_os::last_thread;
 
-static HOST: OnceLock<Arc<Host>> = OnceLock::new();
-static FOLLOWS_FORKS: Once = Once::new();
+static HOST: HostPlace = HostPlace::new();
 
 struct PreloadHome;
 
 impl HostHome for PreloadHome {
-    fn place() -> &'static OnceLock<Arc<Host>> {
+    fn place() -> &'static HostPlace {
         &HOST
-    }
-
-    fn follows_forks() -> &'static Once {
-        &FOLLOWS_FORKS
     }
 }
 

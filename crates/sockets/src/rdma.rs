@@ -1,24 +1,19 @@
 //! The host of this process, as RDMA sees it.
 
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::Arc;
 
-use weft_host::{Host, HostHome, HostSetup};
+use weft_host::{Host, HostHome, HostPlace, HostSetup};
 use weft_os::last_thread;
 
 use crate::guard;
 
-static HOST: OnceLock<Arc<Host>> = OnceLock::new();
-static FOLLOWS_FORKS: Once = Once::new();
+static HOST: HostPlace = HostPlace::new();
 
 struct SocketsHome;
 
 impl HostHome for SocketsHome {
-    fn place() -> &'static OnceLock<Arc<Host>> {
+    fn place() -> &'static HostPlace {
         &HOST
-    }
-
-    fn follows_forks() -> &'static Once {
-        &FOLLOWS_FORKS
     }
 
     fn setup() -> HostSetup {

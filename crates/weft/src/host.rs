@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use weft_host::DeviceKind;
-use weft_host::{CmTransport, Context, Host, HostHome, HostSetup, KnownPaths, Settings};
+use weft_host::{CmTransport, Context, Host, HostHome, HostPlace, HostSetup, KnownPaths, Settings};
 use weft_net::secrecy::{Key, Secrecy};
 use weft_rdmacm::{CmId, EventChannel, PortSpace};
 use weft_reactor::{Pollable, THREADS_MAX};
@@ -14,19 +14,14 @@ use weft_reactor::{Pollable, THREADS_MAX};
 use crate::bell::{Bell, Rope};
 use crate::{Error, Result};
 
-static HOST: OnceLock<Arc<Host>> = OnceLock::new();
-static FOLLOWS_FORKS: Once = Once::new();
+static HOST: HostPlace = HostPlace::new();
 
 /// Follows the forks and the exit of the process.
 struct ProcessHome;
 
 impl HostHome for ProcessHome {
-    fn place() -> &'static OnceLock<Arc<Host>> {
+    fn place() -> &'static HostPlace {
         &HOST
-    }
-
-    fn follows_forks() -> &'static Once {
-        &FOLLOWS_FORKS
     }
 }
 

@@ -14,10 +14,10 @@ mod stderr;
 mod tests;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use weft_host::{Host, HostHome};
+use weft_host::{Host, HostHome, HostPlace};
 use weft_os::semaphore;
 use weft_verbs::Wake;
 
@@ -26,19 +26,14 @@ pub use domain::HostDomain as VerbsDomain;
 pub use queue_pair::HostQueuePair as PerfQueuePair;
 pub use region::HostRegion as PerfRegion;
 
-/// The process's host, and whether it follows its forks; the only statics of this module.
-static HOST: OnceLock<Arc<Host>> = OnceLock::new();
-static FOLLOWS_FORKS: Once = Once::new();
+/// The process's host; the only static of this module.
+static HOST: HostPlace = HostPlace::new();
 
 struct PerfHome;
 
 impl HostHome for PerfHome {
-    fn place() -> &'static OnceLock<Arc<Host>> {
+    fn place() -> &'static HostPlace {
         &HOST
-    }
-
-    fn follows_forks() -> &'static Once {
-        &FOLLOWS_FORKS
     }
 }
 
