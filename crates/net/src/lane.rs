@@ -70,6 +70,16 @@ pub enum AckWake {
     Requests(u64),
 }
 
+/// What is known of the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PeerState {
+    Present,
+    /// Its process has let go of the lane.
+    Gone,
+    /// This side let go: the peer broke the rules, or what it lends cannot be read any more.
+    BrokenOff,
+}
+
 /// One end of a lane.
 pub struct ShmLane {
     bell: HighFd,
@@ -97,9 +107,7 @@ pub struct ShmLane {
     loan: Option<Arc<AtomicU64>>,
     /// It was tried whether the peer's memory can be read.
     has_tried: bool,
-    /// The peer has gone, or broken the rules.
-    is_gone: bool,
-    is_broken_off: bool,
+    peer: PeerState,
 }
 
 impl ShmLane {
@@ -128,8 +136,7 @@ impl ShmLane {
             may_lend: true,
             loan: None,
             has_tried: false,
-            is_gone: false,
-            is_broken_off: false,
+            peer: PeerState::Present,
         }
     }
 
@@ -190,7 +197,7 @@ impl ShmLane {
 
     /// Whether the peer has gone, or has said that nothing follows.
     fn is_over(&self) -> bool {
-        self.is_gone || self.page(self.back).finished.0.load(Ordering::Acquire) != 0
+        self.is_abandoned() || self.page(self.back).finished.0.load(Ordering::Acquire) != 0
     }
 
     /// Whether the peer has taken something that [`SegmentLane::placed`] has not told yet.
@@ -234,7 +241,9 @@ impl ShmLane {
         }
         self.polls = 0;
         let rung = crate::tcp::receive(self.bell(), &mut [0; 8]);
-        self.is_gone |= rung == Received::Closed;
+        if rung == Received::Closed && self.peer == PeerState::Present {
+            self.peer = PeerState::Gone;
+        }
         rung != Received::Nothing
     }
 
@@ -249,17 +258,17 @@ impl ShmLane {
     /// Whether the peer's process has let go of the lane, or has broken its rules: its bell stays
     /// readable, and says nothing any more.
     pub fn is_abandoned(&self) -> bool {
-        self.is_gone
+        self.peer != PeerState::Present
     }
 
     /// Whether this side let go of it: the peer has broken its rules, or what it lends cannot be
     /// read any more. Its process lives.
     pub fn is_broken_off(&self) -> bool {
-        self.is_broken_off
+        self.peer == PeerState::BrokenOff
     }
 
     fn break_off(&mut self) {
-        (self.is_gone, self.is_broken_off) = (true, true);
+        self.peer = PeerState::BrokenOff;
         self.shutdown();
     }
 
@@ -392,7 +401,7 @@ impl SegmentLane for ShmLane {
     }
 
     fn room_bytes(&mut self, flow: LaneFlow) -> usize {
-        if self.is_gone { 0 } else { self.writers[flow as usize].room_bytes() }
+        if self.is_abandoned() { 0 } else { self.writers[flow as usize].room_bytes() }
     }
 
     fn push(&mut self, flow: LaneFlow, segment: &Gather) -> Pushed {

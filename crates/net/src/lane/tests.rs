@@ -452,7 +452,7 @@ fn what_was_taken_is_told_with_the_segment_that_answers_it() {
         assert!(take(&mut here, Requests).is_some());
         assert_eq!(here.placed()[0], round);
         there.release();
-        assert_eq!((here.placed()[0], here.is_gone), (round, false));
+        assert_eq!((here.placed()[0], here.is_abandoned()), (round, false));
         assert!(!here.has_acks() && here.room_bytes(Requests) + 4096 > room);
     }
 }
@@ -467,7 +467,7 @@ fn a_count_that_is_late_is_seen_although_the_room_is_known() {
     for placed in [1, 2] {
         there.readers[0].corrupt(128, placed);
         assert!(here.has_acks());
-        assert_eq!((here.placed()[0], here.is_gone), (placed, false));
+        assert_eq!((here.placed()[0], here.is_abandoned()), (placed, false));
     }
 }
 
