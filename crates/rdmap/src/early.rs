@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 /// Ranges of memory written ahead of the frontier.
 #[derive(Debug, Default)]
 pub struct EarlyWrites {
-    /// By STag and start address: end address, and number of the writing segment.
-    stretches: BTreeMap<(u32, u64), EarlyRange>,
+    /// By start address in this process, as several keys may name the same memory: end address, and
+    /// number of the writing segment.
+    stretches: BTreeMap<u64, EarlyRange>,
     /// Largest segment number among them.
     latest: u64,
     /// Count of ranges that triggers a sweep: twice the rest of the last one, so that the amortised
@@ -50,11 +51,11 @@ impl EarlyWrites {
         !self.stretches.is_empty() && seq < self.latest
     }
 
-    /// Parts of `start..end` in region `key` that no segment later than `seq` has written.
-    pub fn gaps(&self, key: u32, seq: u64, start: u64, end: u64) -> Vec<(u64, u64)> {
+    /// Parts of `start..end` that no segment later than `seq` has written.
+    pub fn gaps(&self, seq: u64, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;
-        for (from, stretch) in self.within(key, start, end) {
+        for (from, stretch) in self.within(start, end) {
             if stretch.seq <= seq {
                 continue;
             }
@@ -69,24 +70,22 @@ impl EarlyWrites {
         gaps
     }
 
-    /// Records that segment `seq` has written `start..end` of region `key`, unless it is the one at
-    /// the frontier.
-    pub fn note(&mut self, key: u32, seq: u64, start: u64, end: u64) {
-        let covered: Vec<_> = self.within(key, start, end).collect();
+    /// Records that segment `seq` has written `start..end`, unless it is the one at the frontier.
+    pub fn note(&mut self, seq: u64, start: u64, end: u64) {
+        let covered: Vec<_> = self.within(start, end).collect();
         for (from, stretch) in covered {
-            self.stretches.remove(&(key, from));
+            self.stretches.remove(&from);
             if from < start {
-                self.stretches.insert((key, from), EarlyRange { end: start, ..stretch });
+                self.stretches.insert(from, EarlyRange { end: start, ..stretch });
             }
             if stretch.end > end {
-                self.stretches.insert((key, end), stretch);
+                self.stretches.insert(end, stretch);
             }
         }
         self.latest = self.latest.max(seq);
         // Segments consecutive in memory and number merge into one range with the last number: a
         // late segment precedes all of them, or does not overlap.
-        if let Some((&(at, from), stretch)) = self.stretches.range_mut(..(key, start)).next_back()
-            && at == key
+        if let Some((&from, stretch)) = self.stretches.range_mut(..start).next_back()
             && stretch.end == start
             && stretch.seq + 1 == seq
         {
@@ -94,17 +93,17 @@ impl EarlyWrites {
             *stretch = EarlyRange { end, seq };
             return;
         }
-        self.stretches.insert((key, start), EarlyRange { end, seq });
+        self.stretches.insert(start, EarlyRange { end, seq });
     }
 
-    /// Ranges of `key` that overlap `start..end`, in order.
-    fn within(&self, key: u32, start: u64, end: u64) -> impl Iterator<Item = (u64, EarlyRange)> {
-        let before = self.stretches.range((key, 0)..(key, start)).next_back();
-        let from_start = self.stretches.range((key, start)..(key, end));
+    /// Ranges that overlap `start..end`, in order.
+    fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, EarlyRange)> {
+        let before = self.stretches.range(..start).next_back();
+        let from_start = self.stretches.range(start..end);
         before
             .into_iter()
             .chain(from_start)
-            .map(|(&(_, from), &stretch)| (from, stretch))
+            .map(|(&from, &stretch)| (from, stretch))
             .filter(move |(_, stretch)| stretch.end > start)
     }
 }
@@ -116,22 +115,21 @@ mod tests {
     #[test]
     fn what_is_late_goes_around_what_is_later() {
         let mut early = EarlyWrites::default();
-        early.note(7, 5, 100, 200);
-        early.note(7, 6, 200, 250);
+        early.note(5, 100, 200);
+        early.note(6, 200, 250);
         assert!(early.concerns(3) && !early.concerns(6));
-        assert_eq!(early.gaps(7, 3, 50, 300), [(50, 100), (250, 300)]);
-        assert_eq!(early.gaps(7, 3, 120, 140), []);
-        assert_eq!(early.gaps(8, 3, 50, 300), [(50, 300)]);
-        assert_eq!(early.gaps(7, 9, 50, 300), [(50, 300)]);
+        assert_eq!(early.gaps(3, 50, 300), [(50, 100), (250, 300)]);
+        assert_eq!(early.gaps(3, 120, 140), []);
+        assert_eq!(early.gaps(9, 50, 300), [(50, 300)]);
     }
 
     #[test]
     fn a_later_segment_takes_its_octets_over() {
         let mut early = EarlyWrites::default();
-        early.note(1, 4, 0, 100);
-        early.note(1, 9, 40, 60);
-        assert_eq!(early.gaps(1, 6, 0, 100), [(0, 40), (60, 100)]);
-        assert_eq!(early.gaps(1, 2, 0, 120), [(100, 120)]);
+        early.note(4, 0, 100);
+        early.note(9, 40, 60);
+        assert_eq!(early.gaps(6, 0, 100), [(0, 40), (60, 100)]);
+        assert_eq!(early.gaps(2, 0, 120), [(100, 120)]);
         early.pass(10);
         assert!(!early.concerns(2));
     }
@@ -140,36 +138,35 @@ mod tests {
     #[test]
     fn what_waits_is_forgotten_when_the_frontier_has_passed() {
         let mut early = EarlyWrites::default();
-        early.note(1, 4, 0, 10);
+        early.note(4, 0, 10);
         early.pass(4);
-        assert_eq!(early.gaps(1, 2, 0, 10), [], "the latest has not been passed");
+        assert_eq!(early.gaps(2, 0, 10), [], "the latest has not been passed");
         early.pass(5);
-        assert_eq!(early.gaps(1, 2, 0, 10), [(0, 10)]);
+        assert_eq!(early.gaps(2, 0, 10), [(0, 10)]);
         // More than are kept without a look: those before the frontier go, the others stay.
         let ranges = 2 * KEPT_MIN as u64;
-        (0..ranges).for_each(|seq| early.note(1, 10 + 2 * seq, 100 * seq, 100 * seq + 1));
+        (0..ranges).for_each(|seq| early.note(10 + 2 * seq, 100 * seq, 100 * seq + 1));
         early.pass(10 + ranges);
         assert_eq!(early.stretches.len() as u64, ranges / 2);
         assert_eq!(early.swept as u64, ranges);
-        assert_eq!(early.gaps(1, 5, 100 * (ranges - 1), 100 * ranges - 99), []);
+        assert_eq!(early.gaps(5, 100 * (ranges - 1), 100 * ranges - 99), []);
         // Not looked at again before there are twice as many.
         early.pass(12 + ranges);
         assert_eq!(early.swept as u64, ranges);
     }
 
-    /// Ranges merge only if memory, region and number all follow.
+    /// Ranges merge only if memory and number both follow.
     #[test]
     fn only_what_follows_merges() {
         let mut early = EarlyWrites::default();
-        early.note(1, 4, 0, 10);
-        early.note(1, 5, 10, 20);
+        early.note(4, 0, 10);
+        early.note(5, 10, 20);
         assert_eq!(early.stretches.len(), 1);
-        early.note(1, 6, 21, 30);
-        early.note(1, 9, 30, 40);
-        early.note(2, 10, 40, 50);
-        assert_eq!(early.stretches.len(), 4);
-        assert_eq!(early.gaps(1, 3, 0, 50), [(20, 21), (40, 50)]);
-        assert_eq!(early.gaps(1, 7, 0, 40), [(0, 30)]);
+        early.note(6, 21, 30);
+        early.note(9, 30, 40);
+        assert_eq!(early.stretches.len(), 3);
+        assert_eq!(early.gaps(3, 0, 50), [(20, 21), (40, 50)]);
+        assert_eq!(early.gaps(7, 0, 40), [(0, 30)]);
     }
 
     /// A peer that sends every other segment first has the frontier move on by two at a time.
@@ -178,10 +175,10 @@ mod tests {
         const SEGMENTS: u64 = if cfg!(miri) { 200 } else { 10_000 };
         let mut early = EarlyWrites::default();
         let odd = || (1..SEGMENTS).step_by(2);
-        odd().for_each(|seq| early.note(1, seq, 2 * seq, 2 * seq + 1));
+        odd().for_each(|seq| early.note(seq, 2 * seq, 2 * seq + 1));
         for seq in odd() {
             early.pass(seq + 1);
-            early.note(1, SEGMENTS + seq, 2 * (SEGMENTS + seq), 2 * (SEGMENTS + seq) + 1);
+            early.note(SEGMENTS + seq, 2 * (SEGMENTS + seq), 2 * (SEGMENTS + seq) + 1);
         }
         assert!(early.swept as u64 <= 4 * SEGMENTS, "{} looked at", early.swept);
         early.pass(SEGMENTS);
@@ -213,9 +210,9 @@ mod tests {
             let mut early = EarlyWrites::default();
             for seq in order {
                 let (start, end) = segments[seq];
-                for (from, to) in early.gaps(3, seq as u64, start, end) {
+                for (from, to) in early.gaps(seq as u64, start, end) {
                     found[from as usize..to as usize].fill(seq + 1);
-                    early.note(3, seq as u64, from, to);
+                    early.note(seq as u64, from, to);
                 }
             }
             assert_eq!(found, right, "{segments:?}");

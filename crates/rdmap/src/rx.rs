@@ -257,22 +257,24 @@ impl<'a> RxPort<'a> {
             regions.write(key, self.qp.accessor(), to, octets, right).map_err(tagged_code)
         };
         if !self.any_order() {
-            return write(start, payload);
+            return write(start, payload).map(drop);
         }
         let early = &mut self.stream.early;
         if !early.concerns(seq) {
-            write(start, payload)?;
+            let addr = write(start, payload)?;
             if seq > self.stream.frontier {
-                early.note(key, seq, start, start + payload.len() as u64);
+                early.note(seq, addr, addr + payload.len() as u64);
             }
             return Ok(());
         }
         // The whole range is checked before any part is written.
         let len = payload.len() as u64;
-        regions.check(key, self.qp.accessor(), start, len, right).map_err(tagged_code)?;
-        for (from, to) in early.gaps(key, seq, start, start + len) {
-            write(from, payload.slice((from - start) as usize..(to - start) as usize))?;
-            early.note(key, seq, from, to);
+        let addr =
+            regions.check(key, self.qp.accessor(), start, len, right).map_err(tagged_code)?;
+        for (from, to) in early.gaps(seq, addr, addr + len) {
+            let (first, end) = (from - addr, to - addr);
+            write(start + first, payload.slice(first as usize..end as usize))?;
+            early.note(seq, from, to);
         }
         Ok(())
     }

@@ -45,6 +45,7 @@ impl Verbs for SdpQueuePair {
         let (regions, pd) = (self.qp.regions(), self.qp.pd());
         regions
             .write(sge.lkey, pd, sge.addr, octets, Access::LOCAL_WRITE)
+            .map(drop)
             .map_err(|_| Misuse::Fault)
     }
 

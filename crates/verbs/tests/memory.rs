@@ -22,7 +22,8 @@ const END: u64 = 0x1000 + BYTES;
 fn every_access_is_checked_in_the_order_of_the_rfc() {
     let parts = parts();
     parts.region(KEY, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-    let check = |key, pd: u32, to, len, right| parts.regions.check(key, pd, to, len, right);
+    let check =
+        |key, pd: u32, to, len, right| parts.regions.check(key, pd, to, len, right).map(drop);
     let write = Access::REMOTE_WRITE;
     let none = Access::empty();
     assert_eq!(check(KEY, 1, 0x1000, BYTES, write), Ok(()));
@@ -110,7 +111,7 @@ fn a_region_that_is_gone_serves_nobody() {
 fn a_region_changes_under_its_key() {
     let parts = parts();
     parts.region(KEY, Access::empty());
-    let check = |pd: u32, to, right| parts.regions.check(KEY, pd, to, 8, right);
+    let check = |pd: u32, to, right| parts.regions.check(KEY, pd, to, 8, right).map(drop);
     let before = parts.regions.reader().generation();
     parts.regions.reregister(KEY, None, None, Some(Access::REMOTE_READ)).unwrap();
     assert!(parts.regions.reader().generation() > before);
@@ -165,7 +166,9 @@ fn windowed(kind: WindowKind) -> Parts {
 #[test]
 fn a_window_grants_a_part_of_a_region_to_peers() {
     let parts = windowed(WindowKind::Type1);
-    let check = |key, who: Accessor, to, len, right| parts.regions.check(key, who, to, len, right);
+    let check = |key, who: Accessor, to, len, right| {
+        parts.regions.check(key, who, to, len, right).map(drop)
+    };
     let read = Access::REMOTE_READ;
     assert_eq!(check(WINDOW, PEER, 0x1010, 1, read), Err(Fault::InvalidStag));
     let before = parts.regions.reader().generation();
@@ -255,14 +258,14 @@ fn a_window_of_type_2_is_for_one_queue_pair() {
     let (read, key) = (Access::REMOTE_READ, WINDOW + 1);
     let other = Accessor { pd: 1, qp: Some(8) };
     parts.regions.bind(PEER, &bind(key, 32, read)).unwrap();
-    assert_eq!(parts.regions.check(key, PEER, 0x1010, 1, read), Ok(()));
+    assert_eq!(parts.regions.check(key, PEER, 0x1010, 1, read).map(drop), Ok(()));
     assert_eq!(parts.regions.check(key, other, 0x1010, 1, read), Err(Fault::WrongPd));
     // Bound, it cannot be bound again, and others cannot invalidate it.
     let again = Bind { window: key, ..bind(key + 1, 8, read) };
     assert_eq!(parts.regions.bind(PEER, &again), Err(Fault::InvalidStag));
     assert_eq!(parts.regions.invalidate(key, other, Invalidate::Local), Err(Fault::Access));
     parts.regions.forget_qp(8);
-    assert_eq!(parts.regions.check(key, PEER, 0x1010, 1, read), Ok(()));
+    assert_eq!(parts.regions.check(key, PEER, 0x1010, 1, read).map(drop), Ok(()));
     assert_eq!(parts.regions.invalidate(key, PEER, Invalidate::Remote), Ok(()));
     assert_eq!(parts.regions.check(key, PEER, 0x1010, 1, read), Err(Fault::InvalidStag));
     parts.regions.bind(PEER, &again).unwrap();
@@ -296,8 +299,9 @@ fn zero_based_windows_count_from_their_start() {
     let parts = windowed(WindowKind::Type1);
     let access = Access::REMOTE_WRITE | Access::ZERO_BASED;
     parts.regions.bind(PEER, &bind(WINDOW + 1, 8, access)).unwrap();
-    let write =
-        |to, bytes: &[u8]| parts.regions.write(WINDOW + 1, PEER, to, bytes, Access::REMOTE_WRITE);
+    let write = |to, bytes: &[u8]| {
+        parts.regions.write(WINDOW + 1, PEER, to, bytes, Access::REMOTE_WRITE).map(drop)
+    };
     assert_eq!(write(2, b"ab"), Ok(()));
     assert_eq!(write(7, b"ab"), Err(Fault::Bounds));
     assert_eq!(parts.bytes(0x10, 6), b"\0\0ab\0\0");
@@ -430,7 +434,7 @@ fn memory_on_demand_is_looked_for_at_each_access() {
         ..parts.spec(ALL)
     };
     parts.regions.register(&spec, || KEY).unwrap();
-    let check = |to, right| parts.regions.check(KEY, 1, to, 8, right);
+    let check = |to, right| parts.regions.check(KEY, 1, to, 8, right).map(drop);
     assert_eq!(check(0x1ff8, Access::REMOTE_READ), Ok(()));
     assert_eq!(check(0x1ff9, Access::REMOTE_READ), Err(Fault::Bounds));
     for right in [Access::LOCAL_WRITE, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
