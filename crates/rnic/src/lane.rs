@@ -463,19 +463,23 @@ impl LaneTraffic {
     ) -> bool {
         let placed = lane.placed();
         let is_new = std::mem::replace(&mut self.taken, placed) != placed;
-        let not_ready = lane.not_ready().filter(|_| rdmap.rnr().is_none());
-        if rdmap.is_dead() || !is_new && not_ready.is_none() {
+        if rdmap.is_dead() {
             return false;
         }
-        let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
-        for (flight, placed) in self.flights.iter_mut().zip(placed) {
-            flight.acknowledge(placed, &mut port);
+        if is_new {
+            let mut port = TxPort::new(rdmap, qp, qp.sq(), None);
+            for (flight, placed) in self.flights.iter_mut().zip(placed) {
+                flight.acknowledge(placed, &mut port);
+            }
+            port.complete_acked();
         }
-        port.complete_acked();
-        if let Some(NotReady { credit, wait_us }) = not_ready {
-            port.receiver_not_ready(credit, wait_us);
+        // Once the message that was known to wait is placed: what the lane is asked counts as
+        // heard, and it may speak of the next one.
+        if rdmap.rnr().is_some() {
+            return is_new;
         }
-        drop(port);
+        let Some(NotReady { credit, wait_us }) = lane.not_ready() else { return is_new };
+        TxPort::new(rdmap, qp, qp.sq(), None).receiver_not_ready(credit, wait_us);
         // That a message waits there is news too: its time begins.
         is_new || rdmap.rnr().is_some()
     }

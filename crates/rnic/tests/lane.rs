@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::{ALL, Memory, Side, agreed};
+use common::shuttle::{MS, Weather, World};
+use common::{ALL, Host, Memory, Side, agreed};
 use weft_rnic::mpa::MpaRole;
 use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
 use weft_rnic::{Conn, Input, LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane, Sending};
@@ -109,20 +110,28 @@ impl End {
     }
 }
 
+/// Both ends of a lane.
+fn lanes(regions: [&Arc<weft_verbs::mr::RegionTable>; 2]) -> [MemoryLane; 2] {
+    let directions = [(); 2].map(|()| Rc::new(RefCell::new(Direction::default())));
+    [0, 1].map(|index| {
+        let [out, back] = [index, 1 - index].map(|at| Rc::clone(&directions[at]));
+        let regions = Arc::clone(regions[index]);
+        let (front, taken) = ([None, None], [0; 2]);
+        MemoryLane { out, back, front, taken, room_bytes: 100_000, regions }
+    })
+}
+
 /// Both ends; `confirm` has requests complete when they are placed.
 fn pair(confirm: bool) -> [End; 2] {
-    let directions = [(); 2].map(|()| Rc::new(RefCell::new(Direction::default())));
-    [MpaRole::Initiator, MpaRole::Responder].map(|role| {
+    let [near, far] = [MpaRole::Initiator, MpaRole::Responder].map(|role| {
         let Side { host, mpa, now_ns, .. } = Side::with(role, &agreed(), 1000, confirm);
         let mut conn = Conn::Mpa(Box::new(mpa));
         conn.use_lane();
-        let index = usize::from(role == MpaRole::Responder);
-        let [out, back] = [index, 1 - index].map(|at| Rc::clone(&directions[at]));
-        let regions = Arc::clone(host.device.regions());
-        let (front, taken) = ([None, None], [0; 2]);
-        let lane = MemoryLane { out, back, front, taken, room_bytes: 100_000, regions };
-        End { side: host, conn, lane, now_ns }
-    })
+        (host, conn, now_ns)
+    });
+    let lanes = lanes([near.0.device.regions(), far.0.device.regions()]);
+    let mut lanes = lanes.into_iter();
+    [near, far].map(|(side, conn, now_ns)| End { side, conn, lane: lanes.next().unwrap(), now_ns })
 }
 
 fn settle([a, b]: &mut [End; 2]) {
@@ -180,6 +189,33 @@ fn a_message_that_waits_for_a_receive_holds_back_no_response() {
     settle(&mut ends);
     let (a, b) = (&ends[0].side, &ends[1].side);
     assert_eq!((a.statuses(), b.statuses()), (vec![(1, SUCCESS)], vec![(3, SUCCESS)]));
+}
+
+/// One look may find that the first is placed, and that the second waits.
+#[test]
+fn each_message_that_waits_for_a_receive_is_known_to_wait() {
+    let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 1);
+    world.run_for(1000 * MS);
+    let (now_ns, [a, b]) = (world.now_ns, &mut world.ends);
+    let [mut near, mut far] = lanes([a.device.regions(), b.device.regions()]);
+    a.shuttle.use_lane();
+    b.shuttle.use_lane();
+    for wr_id in [1, 2] {
+        a.send(wr_id, SendOp::Send, &[]);
+    }
+    assert_eq!(a.shuttle.transmit_to(&mut near, now_ns), Sending::Done);
+    b.shuttle.receive_from(&mut far, now_ns);
+    assert!(a.shuttle.receive_from(&mut near, now_ns) && a.shuttle.awaits_peer_recv());
+    b.recv(3, &[]);
+    b.shuttle.receive_from(&mut far, now_ns);
+    b.shuttle.acknowledge_to(&mut far);
+    assert!(a.shuttle.receive_from(&mut near, now_ns) && a.shuttle.awaits_peer_recv());
+    assert_eq!((a.statuses(), b.statuses()), (vec![(1, SUCCESS)], vec![(3, SUCCESS)]));
+    b.recv(4, &[]);
+    b.shuttle.receive_from(&mut far, now_ns);
+    b.shuttle.acknowledge_to(&mut far);
+    assert!(a.shuttle.receive_from(&mut near, now_ns) && !a.shuttle.awaits_peer_recv());
+    assert_eq!((a.statuses(), b.statuses()), (vec![(2, SUCCESS)], vec![(4, SUCCESS)]));
 }
 
 #[test]
