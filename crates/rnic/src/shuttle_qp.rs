@@ -542,6 +542,8 @@ impl ShuttleQp {
             return;
         }
         self.held = false;
+        // The application may use its memory otherwise once its requests are flushed.
+        self.burst.restart();
         self.rdmap.fail(&self.qp, fault);
         let reason = self.rdmap.reason().map_or(0, |code| TERMINATED | u64::from(code.to_word()));
         self.connection.close(now_ns, reason);
@@ -608,6 +610,7 @@ impl ShuttleQp {
         if self.end.is_none() {
             self.note_end(ConnectionEnd::Silence);
         }
+        self.burst.restart();
         self.connection.close(now_ns, 0);
         self.qp.sq().let_go(self.qp.num(), self.qp.send_cq());
     }

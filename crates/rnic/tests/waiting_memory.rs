@@ -1,5 +1,5 @@
-//! What waits for its socket names memory of the application. Once that is deregistered nothing of
-//! it leaves, however much of the batch the socket has taken.
+//! What waits for its socket names memory of the application. Once that is deregistered, or its
+//! request flushed, nothing of it leaves, however much of the batch the socket has taken.
 #![allow(dead_code)]
 
 mod common;
@@ -79,4 +79,34 @@ fn a_burst_that_waits_for_its_socket_ends_with_its_memory() {
     // What was in the burst counts as lost, and is missed when it is to be sent again.
     world.run_for(3000 * MS);
     assert_eq!(world.ends[0].statuses(), [(1, WcStatus::LocProtErr as u32)]);
+}
+
+#[test]
+fn a_burst_that_waits_for_its_socket_ends_with_its_requests() {
+    let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 1);
+    world.run_for(1000 * MS);
+    let [a, b] = &mut world.ends;
+    let (source, target) = (a.memory(LEN.into(), ALL), b.memory(LEN.into(), ALL));
+    let write = SendOp::Write { to: target.addr(), stag: target.key };
+    a.send(1, write, &[source.sge(0, LEN)]);
+    let count = |a: &mut common::shuttle::Side, taken| {
+        let mut named = 0;
+        let outcome = a.shuttle.poll_transmit(
+            || world.now_ns,
+            |burst| {
+                named += u32::from(names(burst.gather, &source));
+                match taken {
+                    false => Written::Blocked,
+                    true => {
+                        Written::Octets(burst.lengths.iter().map(|len| usize::from(*len)).sum())
+                    }
+                }
+            },
+        );
+        (outcome, named)
+    };
+    assert_eq!(count(a, false), (Sending::Blocked, 1));
+    a.shuttle.close(world.now_ns);
+    assert_eq!(a.statuses(), [(1, FLUSHED)]);
+    assert_eq!(count(a, true), (Sending::Done, 0));
 }
