@@ -159,7 +159,9 @@ impl RxPort<'_> {
         if (request.expected != Expected::Atomic { id: response.id }) || request.seq.is_none() {
             return Err(unexpected);
         }
-        take_number(&mut self.stream.expect_atomic_response, header)?;
+        // It may be early, and offered again: nothing is counted before it is placed.
+        let mut expected = self.stream.expect_atomic_response;
+        take_number(&mut expected, header)?;
         if let Some(seq) = request.seq {
             let sink = self.qp.sq().get(seq).sges().first().copied().unwrap_or_default();
             let value = response.value.to_ne_bytes();
@@ -170,6 +172,7 @@ impl RxPort<'_> {
                 .map_err(|_| TerminateCode::RdmapStreamCatastrophic)
                 .inspect_err(|_| self.unplaceable = request.seq)?;
         }
+        self.stream.expect_atomic_response = expected;
         self.finish_request(request.seq);
         Ok(Placed::Memory)
     }

@@ -51,7 +51,8 @@ impl InboundQueue {
 
     /// Adds a request; `false` when the peer has more outstanding than it may.
     pub fn push(&mut self, request: Inbound) -> bool {
-        let waiting = self.entries.iter().filter(|(_, p)| !p.sent).count();
+        // Responses are sent in order: the others of the queue wait to be acknowledged.
+        let waiting = self.entries.len() - self.index(self.next);
         if waiting >= self.limit {
             return false;
         }
@@ -145,5 +146,17 @@ mod tests {
         assert_eq!((queue.pending(), queue.get(1).is_some()), (None, false));
         assert!(queue.push(read()));
         assert_eq!(queue.pending(), Some(2));
+    }
+
+    #[test]
+    fn a_peer_may_ask_again_once_its_answers_are_sent() {
+        let mut queue = InboundQueue::new(1);
+        for id in 0..5 {
+            assert!(queue.push(read()));
+            queue.segment_out(id, true);
+        }
+        assert!(queue.push(read()) && queue.push(read()) && !queue.push(read()));
+        (0..5).for_each(|id| queue.segments_acked(id, 1));
+        assert!(!queue.push(read()), "those that wait are as many as before");
     }
 }

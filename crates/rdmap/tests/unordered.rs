@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::sync::Arc;
 use support::{End, LOCAL, OPEN, RECV, at, config, key, of_message, pair, queued, sge};
 use support::{tagged, untagged};
 use weft_rdmap::{LlpKind, Role, StreamFault};
-use weft_verbs::{QpType, SendOp, WcStatus};
+use weft_verbs::mr::{Backing, RegionSpec};
+use weft_verbs::{Access, QpType, SendOp, WcStatus};
 use weft_wire::ids::QN_SHARED;
 use weft_wire::llp::Placed;
 use weft_wire::rdmap::Opcode;
@@ -35,6 +37,27 @@ fn a_late_write_does_not_cover_a_later_one() {
     // In order again, the newest counts.
     ends[1].receive_at(first + 3, &write(true, 0, &[4; 30])).unwrap();
     assert_eq!(ends[1].bytes_at(OPEN, 0, 30), [4; 30]);
+}
+
+/// Two keys may name the same memory, by other addresses.
+#[test]
+fn a_late_write_does_not_cover_a_later_one_by_another_key() {
+    let mut ends = pair(LlpKind::Shuttle);
+    let (first, other, iova) = (ends[1].frontier, 0x6600_0000, 0x0077_0000);
+    let spec = RegionSpec {
+        pd: Arc::clone(&ends[1].pd),
+        addr: ends[1].inline(OPEN, 0, 0).addr,
+        len: 64,
+        iova,
+        access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+        backing: Backing::Mapped,
+    };
+    assert_eq!(ends[1].qp.regions().register(&spec, || other), Ok(other));
+    let by_other = tagged(Opcode::Write, false, other, iova + 10, &[2; 10]);
+    ends[1].receive_at(first + 1, &by_other).unwrap();
+    ends[1].receive_at(first, &write(false, 5, &[1; 20])).unwrap();
+    let expected = [vec![1; 5], vec![2; 10], vec![1; 5]].concat();
+    assert_eq!(ends[1].bytes_at(OPEN, 5, 20), expected);
 }
 
 #[test]
@@ -149,6 +172,28 @@ fn answers_arrive_in_any_order_within_their_sinks() {
     assert_eq!(ends[0].bytes_at(LOCAL, 0, 300), bytes);
     assert_eq!(ends[0].bytes_at(LOCAL, 300, 100), bytes[..100]);
     assert_eq!(ends[0].bytes_at(LOCAL, 500, 200), bytes[100..]);
+}
+
+/// It is offered several times while it is early, and fails its request when its turn has come.
+#[test]
+fn an_early_answer_without_its_sink_fails_its_request_in_its_turn() {
+    let add = SendOp::FetchAdd { to: at(OPEN, 0), stag: key(OPEN), add: 1 };
+    for op in [SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) }, add] {
+        let mut ends = pair(LlpKind::Shuttle);
+        ends[0].post(op, &[sge(LOCAL, 0, 8)]);
+        let sent = ends[0].transmit();
+        ends[1].receive_all(&sent);
+        let answer = ends[1].transmit().remove(0);
+        ends[0].qp.regions().deregister(key(LOCAL)).unwrap();
+        let first = ends[0].frontier;
+        for _ in 0..2 {
+            assert_eq!(ends[0].receive_at(first + 1, &answer), Ok(Placed::Held));
+        }
+        ends[0].receive(&write(true, 0, &[1])).unwrap();
+        let fault = ends[0].receive(&answer);
+        assert!(matches!(fault, Err(StreamFault::SinkGone { seq: 0, .. })), "{fault:?}");
+        assert_eq!(ends[0].outcomes(), [(0, WcStatus::LocProtErr)]);
+    }
 }
 
 #[test]
