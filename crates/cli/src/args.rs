@@ -184,7 +184,7 @@ pub struct RunOptions {
     /// Run CMD under the faults of a scenario file, and judge it by what the file expects
     ///
     /// The exit status is 0 if all is as expected, else 1; a timeline is written to stderr.
-    /// docs/scenarios.md says what such a file has in it; docs/gallery.md has twenty.
+    /// docs/scenarios.md says what such a file has in it; docs/gallery.md has examples.
     #[arg(
         long,
         value_name = "FILE",
@@ -537,6 +537,9 @@ ENVIRONMENT
     WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`
     WEFT_INSECURE   1 lets weft0 speak to other hosts in clear text
     WEFT_TRANSPORT  auto, shuttle or iwarp: what rdma-cm connects by, and --sockets
+    WEFT_SOCKETS    strict or prefer: whether --sockets refuses a connection with another
+                    host that SDP cannot carry, or uses TCP in clear text
+                    (default: strict with a key, otherwise prefer)
     WEFT_SOCKETS_RULES
                     Which sockets --sockets leaves to TCP; docs/sockets.md
     WEFT_SOCKETS_VERBOSE

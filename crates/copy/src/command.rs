@@ -63,7 +63,12 @@ pub struct CpArgs {
     #[command(flatten)]
     pub ssh: SshArgs,
     /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH, or - for stdin or stdout
-    #[arg(required = true, num_args = 2.., value_name = "SRC DST", value_hint = ValueHint::AnyPath)]
+    #[arg(
+        required = true,
+        num_args = 2..,
+        value_names = ["SRC", "DST"],
+        value_hint = ValueHint::AnyPath
+    )]
     pub paths: Vec<OsString>,
 }
 
@@ -107,7 +112,7 @@ enum CopyRoute {
 
 /// Copies; gives the exit status.
 pub fn main(args: &CpArgs) -> u8 {
-    let meter = Meter::new(args.style());
+    let meter = Meter::new(args.style(), args.dry_run);
     let route = match route(&args.paths).and_then(|route| args.check(route)) {
         Ok(route) => route,
         Err(error) => {

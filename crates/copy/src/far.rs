@@ -21,7 +21,7 @@ use crate::{byte_stream, receive, send, wildcard};
 /// The copy could not go on; the near end has been told if that was possible.
 pub fn serve(channel: &MessageChannel, request: &[u8]) -> Result<()> {
     let (request, _) = parse_message::<CopyRequest>(request)?;
-    let meter = Meter::new(ShowStyle::Silent);
+    let meter = Meter::new(ShowStyle::Silent, false);
     match request {
         CopyRequest::Receive { destination, options } => {
             receive::receive(channel, &destination, &options, &meter)?;

@@ -42,6 +42,8 @@ pub enum ShowStyle {
 #[derive(Debug)]
 pub struct Meter {
     style: ShowStyle,
+    /// Nothing is copied: names of files are what is asked for.
+    is_dry_run: bool,
     bar: ProgressBar,
     started: Instant,
     is_over: Mutex<bool>,
@@ -67,14 +69,15 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts, shown in this style.
-    pub fn new(style: ShowStyle) -> Self {
+    /// Counts, shown in this style; of a copy, or of what one would do.
+    pub fn new(style: ShowStyle, is_dry_run: bool) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if style == ShowStyle::Bar {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         Self {
             style,
+            is_dry_run,
             bar,
             started: clock::now(),
             is_over: Mutex::new(false),
@@ -132,9 +135,9 @@ impl Meter {
     }
 
     /// Tells of a file that is there now, or would be.
-    pub fn file(&self, path: &str, is_dry_run: bool) {
+    pub fn file(&self, path: &str) {
         self.event("file", json!({ "path": path }));
-        if is_dry_run && !matches!(self.style, ShowStyle::Silent | ShowStyle::Json) {
+        if self.is_dry_run && !matches!(self.style, ShowStyle::Silent | ShowStyle::Json) {
             self.bar.suspend(|| {
                 // A closed stdout leaves nobody to tell.
                 let _ = writeln!(std::io::stdout(), "{path}");
@@ -226,12 +229,14 @@ impl Meter {
         let elapsed = self.started.elapsed().as_secs_f64();
         let bytes = self.arrived(&self.bytes_moved) as f64;
         let rate = if elapsed > 0.0 { 8.0 * bytes / elapsed / 1e6 } else { 0.0 };
-        let mut text = format!(
-            "{} of {} files, {:.1} MB copied in {elapsed:.1} s, {rate:.0} Mbit/s",
-            get(&self.files_done) + get(&self.files_skipped),
-            get(&self.files),
-            bytes / 1e6,
-        );
+        let (done, files) = (get(&self.files_done), get(&self.files));
+        let mut text = if self.is_dry_run {
+            format!("{done} of {files} files would be copied")
+        } else {
+            let there = done + get(&self.files_skipped);
+            let copied = format!("{:.1} MB copied in {elapsed:.1} s", bytes / 1e6);
+            format!("{there} of {files} files, {copied}, {rate:.0} Mbit/s")
+        };
         for (count, what) in
             [(get(&self.files_skipped), "there already"), (get(&self.failed), "not copied")]
         {

@@ -335,7 +335,6 @@ impl FileReceiver<'_> {
         let is_large = size > PIECE_MAX;
         let place = if self.options.dry_run { None } else { self.tree.place(&path)? };
         let Some(place) = place else {
-            self.meter.file(&self.tree.show(&path), true);
             self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
             return Ok(());
         };
@@ -377,7 +376,7 @@ impl FileReceiver<'_> {
         match &outcome {
             FileOutcome::Complete => {
                 add(&self.meter.files_done, 1);
-                self.meter.file(&self.tree.show(path), false);
+                self.meter.file(&self.tree.show(path));
             }
             FileOutcome::Skipped => {
                 add(&self.meter.files_skipped, 1);

@@ -245,7 +245,7 @@ impl FileSender<'_> {
         match outcome {
             FileOutcome::Complete => {
                 add(&self.meter.files_done, 1);
-                self.meter.file(&file.source.show(), false);
+                self.meter.file(&file.source.show());
             }
             FileOutcome::Skipped => {
                 add(&self.meter.files_skipped, 1);

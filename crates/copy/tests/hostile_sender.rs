@@ -63,7 +63,7 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
         // Until the receiver has finished or ended the copy: it may still speak.
         closed.iter().for_each(drop);
     });
-    let meter = Meter::new(ShowStyle::Silent);
+    let meter = Meter::new(ShowStyle::Silent, false);
     let options = CopyOptions { recursive: true, ..CopyOptions::default() };
     let path = destination.as_os_str().as_encoded_bytes();
     let outcome = receive::receive(&near, path, &options, &meter);

@@ -67,7 +67,7 @@ fn send_to(name: &str, size: u64, script: impl FnOnce(&Script) + Send) -> (u64, 
     let (far_in, near_out) = std::io::pipe().unwrap();
     let near = MessageChannel::through(near_in, near_out);
     let far = Script { channel: MessageChannel::through(far_in, far_out) };
-    let meter = Meter::new(ShowStyle::Silent);
+    let meter = Meter::new(ShowStyle::Silent, false);
     let source = dir.path("file").into_os_string().into_encoded_bytes();
     thread::scope(|scope| {
         scope.spawn(|| script(&far));

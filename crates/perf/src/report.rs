@@ -326,7 +326,7 @@ fn run_json(test: &Test, ended: &TestResult, device: &str, intervals: Vec<Value>
         "operation": test.operation,
         "bytes": test.bytes,
         "streams": test.streams,
-        "depth": test.depth,
+        "depth": if test.latency { 1 } else { test.depth },
         "events": test.events,
         "amount": amount,
         "stopped": ended.stopped,

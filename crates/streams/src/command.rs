@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Result, ensure};
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 use weft_session::SshArgs;
 use weft_session::client::{self, FarSession};
 
@@ -49,9 +49,12 @@ pub struct PipeArgs {
 /// The arguments of `weft forward`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = FORWARD_SECTIONS)]
+#[command(group =
+    ArgGroup::new("forwards").required(true).multiple(true).args(["local", "remote"])
+)]
 pub struct ForwardArgs {
     /// Listen here, and connect from the far end
-    #[arg(short = 'L', value_name = FORWARD, required_unless_present = "remote")]
+    #[arg(short = 'L', value_name = FORWARD)]
     pub local: Vec<String>,
     /// Listen at the far end, and connect from here
     #[arg(short = 'R', value_name = FORWARD)]

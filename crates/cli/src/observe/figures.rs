@@ -5,7 +5,8 @@ use std::fmt::Write;
 /// `value` with three digits and a prefix of a thousand's power: `1.23M`.
 pub fn scaled(value: f64) -> String {
     let prefixes = ["", "k", "M", "G", "T", "P"];
-    let mut scaled = value.max(0.0);
+    // The sum turns -0.0, which an empty sum is, into 0.0.
+    let mut scaled = value.max(0.0) + 0.0;
     for (place, prefix) in prefixes.iter().enumerate() {
         if scaled < 999.5 || place + 1 == prefixes.len() {
             let digits = match scaled {

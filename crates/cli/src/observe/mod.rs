@@ -71,7 +71,6 @@ const SS_SECTIONS: &str = "\
 COLUMNS
     SENDQ, RECVQ   requests posted and not complete; receives posted
     LOSS           packets lost of those sent
-    WINDOW         bytes in flight, of those that the rate control lets be in flight
     LIMIT          what keeps it from being faster: application, receiver, network or CPU
 
 EXAMPLES
@@ -85,6 +84,12 @@ EXIT STATUS
 docs/observe.md says what the numbers are.";
 
 const TOP_SECTIONS: &str = "\
+COLUMNS
+    SEND/RECVQ     requests posted and not complete; receives posted
+    LOSS           packets lost of those sent
+    FLIGHT/WINDOW  bytes in flight, of those that the rate control lets be in flight
+    LIMIT          what keeps it from being faster: application, receiver, network or CPU
+
 KEYS
     q        quit
     space    refresh now

@@ -1,6 +1,7 @@
 //! What the documentation says, held against what there is.
 
 mod commands;
+mod environment;
 mod first_program;
 mod messages;
 mod summary;

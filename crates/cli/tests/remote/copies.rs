@@ -80,10 +80,17 @@ fn a_dry_run_names_what_would_be_copied() {
     let Some(host) = FarHost::start("cp-dry") else { return };
     fs::create_dir_all(host.dir.path("from/sub")).unwrap();
     host.dir.write("from/sub/a", "a");
-    let output = host.cp(&["-n", "-r", &host.far("from"), "to"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), "to/from/sub/a\n");
-    assert!(!host.dir.path("to").exists());
+    let far = [host.far("from"), host.far("to")];
+    for (from, to, named) in
+        [(&*far[0], "to", "to/from/sub/a\n"), ("from", &*far[1], "from/sub/a\n")]
+    {
+        let output = host.cp(&["-n", "-r", from, to]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(text(&output.stdout), named);
+        assert!(said.ends_with("weft: 1 of 1 files would be copied\n"), "{said}");
+        assert!(!host.dir.path("to").exists());
+    }
 }
 
 #[test]
