@@ -31,5 +31,9 @@ mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/site
 "$weft" completions bash >"$share/bash-completion/completions/weft"
 "$weft" completions zsh >"$share/zsh/site-functions/_weft"
 "$weft" completions fish >"$share/fish/vendor_completions.d/weft.fish"
-install -D -m 644 -t "$share/weft" "$scripts/../crates/capture/shuttle.lua"
+sources=$scripts/..
+install -D -m 644 -t "$share/weft" "$sources/crates/capture/shuttle.lua"
+# The help names them.
+install -D -m 644 -t "$share/doc/weft/docs" "$sources"/docs/*.md "$sources/docs/grafana.json"
+install -D -m 644 -t "$share/doc/weft/examples/scenarios" "$sources"/examples/scenarios/*
 install -m 755 "$scripts/install.sh" "$to/install.sh"
