@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_host::Host;
-use weft_os::clock;
-use weft_os::semaphore;
+use weft_os::{clock, fds, semaphore};
 use weft_rnic::cm::{CmEvent, EventKind};
 use weft_sync::Mutex;
 use weft_verbs::Wake;
@@ -67,20 +66,33 @@ impl EventChannel {
     /// # Errors
     /// When the process or the system is out of descriptors, for it or for the reactor.
     pub fn new(host: &Arc<Host>) -> io::Result<Arc<EventChannel>> {
-        Self::open(host, None)
+        Self::with(host, semaphore::open()?, None)
     }
 
-    /// The same, which also calls `wake` for each event that is queued, with locks of ids held.
+    /// The same for a library that the application does not know of: the descriptor has a high
+    /// number, which the application neither closes nor takes for another one.
+    ///
+    /// # Errors
+    /// As [`EventChannel::new`].
+    pub fn hidden(host: &Arc<Host>) -> io::Result<Arc<EventChannel>> {
+        Self::with(host, fds::high(semaphore::open()?), None)
+    }
+
+    /// The same as [`EventChannel::new`], which also calls `wake` for each event that is queued,
+    /// with locks of ids held.
     ///
     /// # Errors
     /// As [`EventChannel::new`].
     pub fn with_wake(host: &Arc<Host>, wake: Box<dyn Wake>) -> io::Result<Arc<EventChannel>> {
-        Self::open(host, Some(wake))
+        Self::with(host, semaphore::open()?, Some(wake))
     }
 
-    fn open(host: &Arc<Host>, wake: Option<Box<dyn Wake>>) -> io::Result<Arc<EventChannel>> {
+    fn with(
+        host: &Arc<Host>,
+        fd: OwnedFd,
+        wake: Option<Box<dyn Wake>>,
+    ) -> io::Result<Arc<EventChannel>> {
         host.start()?;
-        let fd = semaphore::open()?;
         let raw = fd.as_raw_fd();
         let (fd, queue) = (Mutex::new(Some(fd)), Mutex::default());
         let (host, stand_ins) = (Arc::clone(host), StandIns::default());

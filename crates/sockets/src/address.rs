@@ -93,16 +93,14 @@ pub fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
 /// `address` is null or has `len` readable bytes.
 pub unsafe fn from_raw(address: *const libc::sockaddr, len: socklen_t) -> Option<SocketAddr> {
     let len = len as usize;
-    if address.is_null() || len < offset_of!(libc::sockaddr, sa_data) {
+    let lengths = offset_of!(libc::sockaddr, sa_data)..=size_of::<sockaddr_storage>();
+    if address.is_null() || !lengths.contains(&len) {
         return None;
     }
     // SAFETY: all zeroes is valid.
     let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
-    let bytes = len.min(size_of::<sockaddr_storage>());
     // SAFETY: both have so many bytes, and they do not overlap.
-    unsafe {
-        std::ptr::copy_nonoverlapping(address.cast(), (&raw mut storage).cast::<u8>(), bytes)
-    };
+    unsafe { std::ptr::copy_nonoverlapping(address.cast(), (&raw mut storage).cast::<u8>(), len) };
     let whole = match i32::from(storage.ss_family) {
         libc::AF_INET => size_of::<libc::sockaddr_in>(),
         // Old applications leave the scope out.

@@ -10,7 +10,7 @@ use crate::listener::ListenerTable;
 use crate::real::next;
 use crate::registry::Registry;
 use crate::sys::Inode;
-use crate::{guard, sys};
+use crate::{guard, late_writes, sys};
 
 /// A listener of this process, at a descriptor that is about to be closed.
 struct EndingListener {
@@ -111,11 +111,12 @@ pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_in
     done
 }
 
-/// `shutdown`, by which a socket stops listening.
+/// `shutdown`, by which a socket stops listening, or a connection sends no more.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let listener = EndingListener::at(fd);
     let done = call(libc::SYS_shutdown, [fd, how, 0]);
+    late_writes::handle_shutdown(fd, how, done == 0);
     if let Some(EndingListener { listeners, socket }) = listener {
         let listens = || sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1);
         keeping_errno(|| listeners.dismiss(|other, _| other == socket && !listens()));

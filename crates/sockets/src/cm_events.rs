@@ -54,7 +54,7 @@ impl CmEvents {
     }
 
     fn open(&'static self) -> io::Result<Arc<EventChannel>> {
-        let channel = EventChannel::new(rdma::host())?;
+        let channel = EventChannel::hidden(rdma::host())?;
         sys::set_flags(channel.fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
         let fd = channel.fd();
         rdma::host().reactor().add(sys::borrow(&fd), Interest::READ, Arc::new(ChannelSource(self)));

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libc::c_int;
-use weft_os::clock;
+use weft_os::{clock, fds};
 use weft_rdmacm::{CmId, PortSpace};
 use weft_reactor::Interest;
 use weft_sdp::Names;
@@ -36,7 +36,7 @@ use crate::registry::Registry;
 use crate::report::Carrier;
 use crate::stream::SdpStream;
 use crate::watched_fd::WatchedFd;
-use crate::{address, near, rdma, strict, sys};
+use crate::{address, late_writes, near, rdma, strict, sys};
 
 /// How long address resolution may take: the answer is in the kernel's tables.
 const ROUTE_LIMIT: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl ConnectCall {
     /// Puts all parts of the connection in place; returns what is raised at the decision.
     fn prepare(&self, waits: bool) -> Result<RawFd, Option<c_int>> {
         let tcp = sys::duplicate(self.fd).map_err(|_| None)?;
-        let waiter = sys::event().map_err(|_| None)?;
+        let waiter = fds::high(sys::event().map_err(|_| None)?);
         sys::set_flags(self.fd, self.flags | libc::O_NONBLOCK).map_err(|_| None)?;
         let raised = waiter.as_raw_fd();
         let mut inner = self.conn.lock();
@@ -218,7 +218,9 @@ impl ConnectCall {
         self.table.add_app_socket(app.other(), Arc::clone(&self.conn));
         inner.app = Some(app);
         let replace = || sys::install(&theirs, fd, sys::closes_on_exec(fd));
-        self.table.env.watches.carry(fd, replace)
+        self.table.env.watches.carry(fd, replace)?;
+        late_writes::begin(fd);
+        Ok(())
     }
 
     /// Leaves the application's socket to the kernel.

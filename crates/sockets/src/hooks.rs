@@ -23,7 +23,7 @@ use crate::names::SocketEnds;
 use crate::real::next;
 use crate::registry::{HeldOutput, Registry};
 use crate::report::Carrier;
-use crate::{guard, pair, sys};
+use crate::{guard, late_writes, pair, sys};
 
 type WithAddress = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type ForAddress = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
@@ -215,6 +215,10 @@ unsafe fn take_accept(
     flags: c_int,
     real: impl Fn(*mut sockaddr, *mut socklen_t) -> c_int,
 ) -> c_int {
+    // SAFETY: the application's own arguments.
+    if !address.is_null() && !unsafe { is_room(len) } {
+        return real(address, len);
+    }
     let (stream, storage, whole) = loop {
         // SAFETY: all zeroes is valid: an address of no family.
         let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -230,7 +234,7 @@ unsafe fn take_accept(
     if stream < 0 {
         return stream;
     }
-    if !address.is_null() && !len.is_null() {
+    if !address.is_null() {
         // SAFETY: the application says how much room there is.
         let room = unsafe { len.read() }.min(whole) as usize;
         let from = (&raw const storage).cast::<u8>();
@@ -240,6 +244,16 @@ unsafe fn take_accept(
         unsafe { len.write(whole) };
     }
     stream
+}
+
+/// Whether a length of the room for an address is one for the kernel, which refuses the call if
+/// there is none or it is negative.
+///
+/// # Safety
+/// `len` is null or readable.
+unsafe fn is_room(len: *const socklen_t) -> bool {
+    // SAFETY: the caller vouches for it.
+    unsafe { len.as_ref() }.is_some_and(|len| c_int::try_from(*len).is_ok())
 }
 
 /// Replaces `stream`, which was accepted at the listener `fd`, by what the application gets.
@@ -260,6 +274,7 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
                 sys::close(stream);
                 return Some(fail(libc::ECONNABORTED));
             }
+            late_writes::begin(stream);
         }
         AcceptResult::Tcp => {
             if let Ok(flags) = before {
@@ -309,7 +324,8 @@ pub unsafe extern "C" fn getsockname(
     len: *mut socklen_t,
 ) -> c_int {
     let real = next!(getsockname as ForAddress);
-    if let Some(ends) = ends_for(fd, address, len) {
+    // SAFETY: the application's own argument.
+    if let Some(ends) = unsafe { ends_for(fd, address, len) } {
         // SAFETY: the application's own arguments.
         unsafe { address::give(&ends.local, address, len) };
         return 0;
@@ -329,7 +345,8 @@ pub unsafe extern "C" fn getpeername(
     len: *mut socklen_t,
 ) -> c_int {
     let real = next!(getpeername as ForAddress);
-    if let Some(ends) = ends_for(fd, address, len) {
+    // SAFETY: the application's own argument.
+    if let Some(ends) = unsafe { ends_for(fd, address, len) } {
         if conn_of(fd).is_some_and(|conn| conn.is_connecting()) {
             return fail(libc::ENOTCONN);
         }
@@ -342,8 +359,12 @@ pub unsafe extern "C" fn getpeername(
 }
 
 /// The ends of a connection of this library, if the application has room for an address.
-fn ends_for(fd: RawFd, address: *mut sockaddr, len: *mut socklen_t) -> Option<SocketEnds> {
-    let room = !address.is_null() && !len.is_null();
+///
+/// # Safety
+/// `len` is null or readable.
+unsafe fn ends_for(fd: RawFd, address: *mut sockaddr, len: *mut socklen_t) -> Option<SocketEnds> {
+    // SAFETY: the caller vouches for it.
+    let room = !address.is_null() && unsafe { is_room(len) };
     (room && !is_foreign()).then(|| ends_of(fd)).flatten()
 }
 

@@ -46,6 +46,7 @@ mod generations;
 mod guard;
 mod handoff;
 pub mod hooks;
+mod late_writes;
 mod listener;
 mod memory;
 mod names;

@@ -20,6 +20,8 @@ use crate::{guard, sys};
 type GetOption = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
 type SetOption = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
 
+/// Bytes of the value of an option that are kept, at most: none of TCP or IP has more.
+const OPTION_BYTES_MAX: usize = 1024;
 /// The state of a connection in `TCP_INFO`, its first byte.
 const ESTABLISHED: u8 = 1;
 
@@ -50,8 +52,10 @@ pub unsafe extern "C" fn getsockopt(
     if is_kind {
         let family = if ends.local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let truth = if name == libc::SO_DOMAIN { family } else { libc::IPPROTO_TCP };
-        // SAFETY: the kernel has written an int there.
-        unsafe { value.cast::<c_int>().write_unaligned(truth) };
+        // SAFETY: the kernel has written so many bytes there, those of an int or fewer.
+        let bytes = size_of::<c_int>().min(unsafe { len.read() } as usize);
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping((&raw const truth).cast(), value.cast::<u8>(), bytes) };
         return 0;
     }
     // SAFETY: the application's own arguments, for another socket.
@@ -112,8 +116,8 @@ pub unsafe extern "C" fn setsockopt(
         && !value.is_null()
         && let Some(names) = sys::names_of(fd)
     {
-        let mut bytes = vec![0_u8; len as usize];
-        // SAFETY: the kernel has read so many bytes there.
+        let mut bytes = vec![0_u8; OPTION_BYTES_MAX.min(len as usize)];
+        // SAFETY: the application says that so many bytes are there.
         unsafe { ptr::copy_nonoverlapping(value.cast(), bytes.as_mut_ptr(), bytes.len()) };
         options().set(names.unique(), TcpOption::new(level, name, bytes));
     }

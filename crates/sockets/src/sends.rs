@@ -16,7 +16,7 @@ use libc::{iovec, msghdr, sockaddr, socklen_t};
 use crate::hooks::{ends_of, errno, fail, is_foreign, is_tcp};
 use crate::real::next;
 use crate::registry::Registry;
-use crate::{address, guard, strict};
+use crate::{address, guard, late_writes, strict};
 
 /// Bytes of an inline send, at most: two threads copy more sooner than one.
 const INLINE_BYTES_MAX: usize = 16 << 10;
@@ -83,6 +83,15 @@ unsafe fn send_inline_from(
     unsafe { send_inline(fd, &raw const part, 1, flags) }
 }
 
+/// The bytes of the `count` parts of a call.
+///
+/// # Safety
+/// The parts are there.
+unsafe fn bytes_of(parts: *const iovec, count: usize) -> usize {
+    // SAFETY: the caller vouches for it.
+    (0..count).map(|at| unsafe { parts.wrapping_add(at).read() }.iov_len).sum()
+}
+
 /// Whether a send with `MSG_FASTOPEN` would connect by TCP where that is forbidden. Applications
 /// fall back on `connect`, as on kernels without it.
 ///
@@ -110,7 +119,13 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, bytes: usize) -> 
         return done;
     }
     // SAFETY: as above.
-    unsafe { next!(write as Write)(fd, from, bytes) }
+    let plain = || unsafe { next!(write as Write)(fd, from, bytes) };
+    if !late_writes::is_marked(fd) {
+        return plain();
+    }
+    // SAFETY: as above.
+    let quiet = || unsafe { next!(send as Send)(fd, from, bytes, libc::MSG_NOSIGNAL) };
+    late_writes::send(fd, || bytes, quiet, plain)
 }
 
 /// `writev`.
@@ -125,7 +140,17 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
         return done;
     }
     // SAFETY: as above.
-    unsafe { next!(writev as Writev)(fd, parts, count) }
+    let plain = || unsafe { next!(writev as Writev)(fd, parts, count) };
+    if all > libc::UIO_MAXIOV as usize || !late_writes::is_marked(fd) {
+        return plain();
+    }
+    // SAFETY: all zeroes is valid: a message of nothing.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (parts.cast_mut(), all);
+    // SAFETY: the application's own parts.
+    let quiet = || unsafe { next!(sendmsg as Sendmsg)(fd, &raw const message, libc::MSG_NOSIGNAL) };
+    // SAFETY: as above.
+    late_writes::send(fd, || unsafe { bytes_of(parts, all) }, quiet, plain)
 }
 
 /// `send`.
@@ -138,8 +163,15 @@ pub unsafe extern "C" fn send(fd: c_int, from: *const c_void, bytes: usize, flag
     if let Some(done) = unsafe { send_inline_from(fd, from, bytes, flags) } {
         return done;
     }
+    let real = next!(send as Send);
     // SAFETY: as above.
-    unsafe { next!(send as Send)(fd, from, bytes, flags) }
+    let plain = || unsafe { real(fd, from, bytes, flags) };
+    if !late_writes::is_marked(fd) {
+        return plain();
+    }
+    // SAFETY: as above.
+    let quiet = || unsafe { real(fd, from, bytes, flags | libc::MSG_NOSIGNAL) };
+    late_writes::send(fd, || bytes, quiet, plain)
 }
 
 /// `sendto`: a connected TCP socket ignores the address.
@@ -164,13 +196,19 @@ pub unsafe extern "C" fn sendto(
         return fail(libc::EOPNOTSUPP) as isize;
     }
     let real = next!(sendto as Sendto);
-    // SAFETY: as above.
-    let done = unsafe { real(fd, from, bytes, flags, address, len) };
-    if done < 0 && errno() == libc::EISCONN && !is_foreign() && ends_of(fd).is_some() {
-        // SAFETY: as above, but for the address.
-        return unsafe { real(fd, from, bytes, flags, ptr::null(), 0) };
+    let send = |flags| {
+        // SAFETY: as above.
+        let done = unsafe { real(fd, from, bytes, flags, address, len) };
+        if done < 0 && errno() == libc::EISCONN && !is_foreign() && ends_of(fd).is_some() {
+            // SAFETY: as above, but for the address.
+            return unsafe { real(fd, from, bytes, flags, ptr::null(), 0) };
+        }
+        done
+    };
+    if !late_writes::is_marked(fd) {
+        return send(flags);
     }
-    done
+    late_writes::send(fd, || bytes, || send(flags | libc::MSG_NOSIGNAL), || send(flags))
 }
 
 /// `sendmsg`: the same.
@@ -195,14 +233,22 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         }
     }
     let real = next!(sendmsg as Sendmsg);
-    // SAFETY: the application's own arguments.
-    let done = unsafe { real(fd, message, flags) };
-    if done < 0 && errno() == libc::EISCONN && !is_foreign() && ends_of(fd).is_some() {
-        // SAFETY: the kernel has read it there.
-        let mut plain = unsafe { message.read() };
-        (plain.msg_name, plain.msg_namelen) = (ptr::null_mut(), 0);
-        // SAFETY: the application's own message, but for the address.
-        return unsafe { real(fd, &raw const plain, flags) };
+    let send = |flags| {
+        // SAFETY: the application's own arguments.
+        let done = unsafe { real(fd, message, flags) };
+        if done < 0 && errno() == libc::EISCONN && !is_foreign() && ends_of(fd).is_some() {
+            // SAFETY: the kernel has read it there.
+            let mut plain = unsafe { message.read() };
+            (plain.msg_name, plain.msg_namelen) = (ptr::null_mut(), 0);
+            // SAFETY: the application's own message, but for the address.
+            return unsafe { real(fd, &raw const plain, flags) };
+        }
+        done
+    };
+    if !late_writes::is_marked(fd) {
+        return send(flags);
     }
-    done
+    // SAFETY: the kernel has read the message, and the parts that it names.
+    let bytes = || unsafe { bytes_of((*message).msg_iov, (*message).msg_iovlen) };
+    late_writes::send(fd, bytes, || send(flags | libc::MSG_NOSIGNAL), || send(flags))
 }

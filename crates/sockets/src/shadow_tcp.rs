@@ -28,7 +28,9 @@ enum TcpHalf {
 
 /// The sending side of a connection whose data TCP carries instead of SDP.
 ///
-/// Invariant: bytes are taken from the application only when none are left unsent.
+/// Invariant: bytes are taken from the application only when none are left unsent. Until all of
+/// the application's are sent, the end of this process resets the connection: the peer does not
+/// take a part for the whole.
 #[derive(Default)]
 pub struct TcpRelay {
     unsent: Vec<u8>,
@@ -36,6 +38,12 @@ pub struct TcpRelay {
 }
 
 impl TcpRelay {
+    /// Takes the place of SDP, before anything is sent.
+    pub fn begin(tcp: &WatchedFd) {
+        sys::keep_urgent_inline(tcp.raw());
+        sys::set_reset_at_close(tcp.raw(), true);
+    }
+
     /// Whether the kernel has taken all bytes.
     pub fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
@@ -75,6 +83,7 @@ impl TcpRelay {
         }
         if has_ended && self.half == TcpHalf::Open {
             self.half = TcpHalf::Shut;
+            sys::set_reset_at_close(tcp.raw(), false);
             sys::shut(tcp.raw(), libc::SHUT_WR);
         }
     }
@@ -86,6 +95,6 @@ impl TcpRelay {
         if self.half == TcpHalf::Open {
             self.half = TcpHalf::Shut;
         }
-        sys::reset_at_close(tcp.raw());
+        sys::set_reset_at_close(tcp.raw(), true);
     }
 }

@@ -428,7 +428,12 @@ pub fn keep_urgent_inline(fd: RawFd) {
 
 /// Makes the close of a TCP socket a reset (`SO_LINGER` of zero).
 pub fn reset_at_close(fd: RawFd) {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    set_reset_at_close(fd, true);
+}
+
+/// The same, or an end in order.
+pub fn set_reset_at_close(fd: RawFd, resets: bool) {
+    let linger = libc::linger { l_onoff: resets.into(), l_linger: 0 };
     let len = size_of::<libc::linger>() as socklen_t;
     let (level, name, at) = (libc::SOL_SOCKET, libc::SO_LINGER, &raw const linger);
     // SAFETY: the value has the size that is said. A socket that refuses it ends in order.

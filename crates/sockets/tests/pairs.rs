@@ -32,6 +32,12 @@ fn addresses_options_and_resets_are_those_of_tcp() {
 }
 
 #[test]
+fn who_greets_a_caller_that_has_gone_goes_on() {
+    let (count, said) = pairs("late");
+    assert_eq!(count, 12, "{said}");
+}
+
+#[test]
 fn who_calls_a_listener_that_ends_is_told() {
     let (count, said) = pairs("ends");
     assert_eq!(count, 4, "{said}");

@@ -3,12 +3,16 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{end, program, program_as_it_comes};
 use weft_testkit::Signal;
 
 /// How the library says that SDP carries a connection, and that a pair does.
 const SDP: &str = ": SDP over Shuttle, enhanced";
 const PAIR: &str = ": a pair on this host";
+/// How a server says that a caller has found TCP to do.
+const RELAY: &str = ": TCP, it has given SDP up";
 
 /// Connections that the callers of `handed.c` make.
 const CALLS: usize = 4;
@@ -17,7 +21,11 @@ const CALLS: usize = 4;
 fn run(source: &str, how: &str, carrier: &str) -> [String; 2] {
     let dir = common::dir(&format!("{source}-{how}-{}", carrier.len()));
     let path = common::build(&dir, source);
-    let program = if carrier == PAIR { program_as_it_comes } else { program };
+    let program = |path: &Path, ours| match carrier {
+        PAIR => program_as_it_comes(path, ours),
+        RELAY => program_as_it_comes(path, ours).env("WEFT_LANE", "off"),
+        _ => program(path, ours),
+    };
     let (server, port) = program(&path, true).words(["serve", how]).start().line("port ");
     let call = if source == "handed.c" { vec!["call", &port] } else { vec!["call", &port, how] };
     let caller = common::run(&program(&path, true).words(call));
@@ -83,7 +91,7 @@ fn who_is_left_with_a_listener_serves_it() {
 
 #[test]
 fn what_a_process_wrote_arrives_though_it_ends() {
-    for carrier in [SDP, PAIR] {
+    for carrier in [SDP, PAIR, RELAY] {
         let [server, _] = run("endings.c", "exit", carrier);
         assert_eq!(count(&server, carrier), 1, "{server}");
     }
@@ -93,6 +101,16 @@ fn what_a_process_wrote_arrives_though_it_ends() {
 fn the_peer_of_a_process_that_is_killed_is_reset() {
     let [_, caller] = run("endings.c", "killed", SDP);
     assert_eq!(count(&caller, SDP), 1, "{caller}");
+    let [server, _] = run("endings.c", "killed", RELAY);
+    assert_eq!(count(&server, RELAY), 1, "{server}");
+}
+
+#[test]
+fn a_close_that_is_to_reset_does() {
+    for carrier in [SDP, RELAY] {
+        let [server, _] = run("endings.c", "reset", carrier);
+        assert_eq!(count(&server, carrier), 1, "{server}");
+    }
 }
 
 #[test]

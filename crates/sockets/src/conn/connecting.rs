@@ -14,7 +14,7 @@ use super::inner::ConnInner;
 use super::state::ConnChange;
 use crate::report::Carrier;
 use crate::stream::SdpStream;
-use crate::{address, shadow_tcp, strict, sys};
+use crate::{address, late_writes, shadow_tcp, strict, sys};
 
 impl ConnInner {
     /// Begins to connect by TCP.
@@ -127,6 +127,7 @@ impl ConnInner {
         for (left, fd) in (0..holders.len()).rev().zip(holders) {
             watches.carry(fd, || {
                 if let Some(tcp) = &tcp {
+                    late_writes::forget(fd);
                     let _left = sys::install(&tcp.raw(), fd, sys::closes_on_exec(fd));
                 }
                 // Dropped before the socket is watched again: the application's close must be the

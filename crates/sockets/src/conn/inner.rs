@@ -162,7 +162,7 @@ impl ConnInner {
                 sys::reset_at_close(tcp.raw());
             }
         } else if let Some(tcp) = &self.shadow {
-            sys::keep_urgent_inline(tcp.raw());
+            TcpRelay::begin(tcp);
         }
     }
 

@@ -189,10 +189,10 @@ impl ConnInner {
     /// The application has closed its socket; what it has written still arrives.
     fn close_far(&mut self) -> bool {
         self.end_app_half();
-        if self.phase() == ConnPhase::Tcp {
-            self.flush_relay();
-        } else if self.is_abortive {
+        if self.is_abortive {
             self.abort_far();
+        } else if self.phase() == ConnPhase::Tcp {
+            self.flush_relay();
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             connection.close(verbs);
         }

@@ -13,7 +13,7 @@ use crate::env::Env;
 use crate::names::SocketEnds;
 use crate::report::Carrier;
 use crate::socket_diag::SocketDiag;
-use crate::{address, sys};
+use crate::{address, late_writes, sys};
 
 /// Why a connection that was to have a pair goes by TCP.
 const NOT_HERE: &str = "its peer does not accept here, or not yet";
@@ -75,6 +75,7 @@ fn install(env: &Env, fd: RawFd, listener: SocketAddr, end: &OwnedFd) -> io::Res
     sys::inherit(fd, end, sys::flags(fd)?);
     env.options.inherit(fd, end.as_raw_fd());
     env.watches.carry(fd, || sys::install(end, fd, sys::closes_on_exec(fd)))?;
+    late_writes::begin(fd);
     env.pair_lives.begin(fd, listener, clock::now());
     Ok(())
 }

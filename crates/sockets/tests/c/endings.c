@@ -1,5 +1,6 @@
-/* Processes that end with a connection: `endings serve exit` and `endings serve killed` say their
- * port on stderr; `endings call PORT exit` and so on finds out what the other end sees. */
+/* Processes that end with a connection, or a connection that ends: `endings serve exit`, `endings
+ * serve killed` and `endings serve reset` say their port on stderr; `endings call PORT exit` and so
+ * on finds out what the other end sees. */
 #include "check.h"
 
 #define OCTETS (3 << 20)
@@ -10,12 +11,22 @@ static int serve(const char *how)
 {
 	struct sockaddr_in at;
 	int fd, listener = listen_on_loopback(&at);
+	/* Descriptors of the library are out of the way. */
+	CHECK(dup(listener) == listener + 1 && close(listener + 1) == 0);
 	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
 	fd = accept(listener, NULL, NULL);
 	CHECK(fd >= 0);
-	if (!strcmp(how, "killed")) {
+	if (strcmp(how, "exit")) {
 		char octet;
 		CHECK(write(fd, "x", 1) == 1 && read(fd, &octet, 1) == 1);
+	}
+	if (!strcmp(how, "reset")) {
+		struct linger linger = { 1, 0 };
+		CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
+		CHECK(close(fd) == 0);
+		exit(0);
+	}
+	if (!strcmp(how, "killed")) {
 		/* The parent of this one should see it end well. */
 		if (fork() == 0) {
 			kill(getppid(), SIGKILL);
@@ -41,7 +52,7 @@ static int call(int port, const char *how)
 	size_t got = 0;
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	CHECK(connect(fd, (void *)&to, sizeof to) == 0);
-	if (!strcmp(how, "killed")) {
+	if (strcmp(how, "exit")) {
 		CHECK(read(fd, octets, 1) == 1 && write(fd, "y", 1) == 1);
 		FAILS(read(fd, octets, 1), ECONNRESET);
 		return 0;

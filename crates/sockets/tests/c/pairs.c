@@ -142,6 +142,44 @@ static void check_tcp(void)
 	FAILS(read(fd, &info, 1), ECONNRESET);
 }
 
+static ssize_t greet(int fd, int way)
+{
+	struct iovec part = { "hello", 5 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	switch (way) {
+	case 0:
+		return write(fd, "hello", 5);
+	case 1:
+		return send(fd, "hello", 5, 0);
+	case 2:
+		return sendto(fd, "hello", 5, 0, NULL, 0);
+	case 3:
+		return writev(fd, &part, 1);
+	default:
+		return sendmsg(fd, &message, 0);
+	}
+}
+
+/* A server that greets a caller which has gone goes on, as with TCP, whose next write fails. */
+static void check_late(void)
+{
+	int listener = listen_at(16), fd, other;
+	for (int way = 0; way < 6; way++) {
+		fd = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(call(fd) == 0 && (other = accept(listener, NULL, NULL)) >= 0);
+		struct pollfd end = { other, POLLHUP | POLLRDHUP, 0 };
+		CHECK(close(fd) == 0 && poll(&end, 1, -1) == 1);
+		if (way == 5)
+			CHECK(shutdown(other, SHUT_WR) == 0);
+		else
+			CHECK(greet(other, way) == 5);
+		signal(SIGPIPE, SIG_IGN);
+		FAILS(greet(other, way), EPIPE);
+		signal(SIGPIPE, SIG_DFL);
+		CHECK(close(other) == 0);
+	}
+}
+
 static void check_special(void)
 {
 	int listener = listen_at(0), fd = socket(AF_INET, SOCK_STREAM, 0), other;
@@ -218,6 +256,8 @@ int main(int argc, char **argv)
 		exchange(atoi(argv[1]), atoi(argv[2]));
 	else if (!strcmp(argv[1], "tcp"))
 		check_tcp();
+	else if (!strcmp(argv[1], "late"))
+		check_late();
 	else if (!strcmp(argv[1], "special"))
 		check_special();
 	else if (!strcmp(argv[1], "ends"))

@@ -1,0 +1,96 @@
+//! Writes to a connection that the peer has closed.
+//!
+//! TCP takes the first one, because only the answer to it says that nobody reads any more, and
+//! fails those after it. The kernel fails each at an `AF_UNIX` socket, by `SIGPIPE`: a server that
+//! greets its callers would end with one that has only looked whether it is there. So the first one
+//! succeeds here too.
+//!
+//! Invariant: a descriptor without a mark costs one look at its mark. A mark is a guess: what is
+//! open there may be something else by now.
+//!
+//! Order of calls: [`begin`] once a connection is at a descriptor, [`handle_shutdown`] when the
+//! application ends its half; [`send`] for what is written where [`is_marked`] says so.
+
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::hooks::{ends_of, errno};
+use crate::sys;
+
+/// No connection.
+const NONE: u8 = 0;
+/// A connection, of which nothing was written after the peer had closed it.
+const OPEN: u8 = 1;
+/// One whose next write after that fails: there was one, or the application has ended its half.
+const SPENT: u8 = 2;
+
+/// Descriptors that have marks: those below.
+const MARKED_MAX: usize = 1 << 16;
+
+static MARKS: [AtomicU8; MARKED_MAX] = [const { AtomicU8::new(NONE) }; MARKED_MAX];
+
+fn mark_of(fd: RawFd) -> Option<&'static AtomicU8> {
+    MARKS.get(usize::try_from(fd).ok()?)
+}
+
+fn set(fd: RawFd, mark: u8) {
+    if let Some(at) = mark_of(fd) {
+        at.store(mark, Ordering::Relaxed);
+    }
+}
+
+/// There is a new connection at `fd`.
+pub fn begin(fd: RawFd) {
+    set(fd, OPEN);
+}
+
+/// There is no connection of this library at `fd`.
+pub fn forget(fd: RawFd) {
+    set(fd, NONE);
+}
+
+/// The application has shut down `fd`, if it `succeeded`.
+pub fn handle_shutdown(fd: RawFd, how: c_int, succeeded: bool) {
+    if succeeded && how != libc::SHUT_RD && is_marked(fd) {
+        set(fd, SPENT);
+    }
+}
+
+/// Whether a connection of this library may be at `fd`.
+#[inline]
+pub fn is_marked(fd: RawFd) -> bool {
+    mark_of(fd).is_some_and(|mark| mark.load(Ordering::Relaxed) != NONE)
+}
+
+/// Writes `bytes` bytes to what is at the marked descriptor `fd`, by `quiet`, which sends them
+/// without a signal, or by `plain`, which is what the application has called.
+pub fn send(
+    fd: RawFd,
+    bytes: impl FnOnce() -> usize,
+    quiet: impl FnOnce() -> isize,
+    plain: impl FnOnce() -> isize,
+) -> isize {
+    let done = quiet();
+    if done >= 0 {
+        return done;
+    }
+    match errno() {
+        libc::EPIPE if takes(fd) => bytes().cast_signed(),
+        // With the signal.
+        libc::EPIPE => plain(),
+        libc::ENOTSOCK => {
+            forget(fd);
+            plain()
+        }
+        _ => done,
+    }
+}
+
+/// Whether the connection at `fd`, which nobody reads any more, takes a write as TCP would: it is
+/// the first one, and the peer has not reset the connection.
+fn takes(fd: RawFd) -> bool {
+    let is_reset = || sys::poll_now(fd, 0) & libc::POLLERR != 0;
+    let spend = |mark: &AtomicU8| mark.swap(SPENT, Ordering::Relaxed) == OPEN;
+    ends_of(fd).is_some() && !is_reset() && mark_of(fd).is_some_and(spend)
+}
