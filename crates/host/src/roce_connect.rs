@@ -77,6 +77,7 @@ impl HostQp {
         let woken = self.slot.woken(self.inner());
         let driver = Driver::shuttle(self.host(), woken, Arc::clone(port), beginning);
         self.slot.hold(Box::new(driver));
+        self.host().local().time_waits.release(self.host(), port);
         Ok(())
     }
 

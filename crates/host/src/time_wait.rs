@@ -7,7 +7,8 @@
 //! by itself after its last repetition.
 //!
 //! Invariant: there are [`ANSWERS_MAX`] answers and [`SOCKETS_MAX`] sockets at most, each for as
-//! long as its connection says.
+//! long as its connection says. A queue pair that is reset has its socket to itself again: what
+//! comes there is for its next connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -46,6 +47,7 @@ struct Socket {
     /// The route that the socket is devoted to, if it is.
     own: Option<Route>,
     until: Instant,
+    /// None once somebody else hears what comes; held while it is read.
     token: Mutex<Option<Token>>,
 }
 
@@ -80,6 +82,18 @@ impl TimeWaits {
             let _written = port.send_staged(route, bytes, bytes.len());
         }
     }
+
+    /// Hears no more of what comes to `port` of a queue pair of `host`.
+    pub fn release(&self, host: &Host, port: &Arc<UdpPort>) {
+        let released: VecDeque<_> = {
+            let mut table = self.0.lock();
+            let all = std::mem::take(&mut table.sockets);
+            let (released, kept) = all.into_iter().partition(|kept| Arc::ptr_eq(&kept.port, port));
+            table.sockets = kept;
+            released
+        };
+        released.iter().for_each(|socket| socket.close(host));
+    }
 }
 
 /// Hears what comes to the socket of a connection of `host`, which nobody else hears any more,
@@ -89,8 +103,10 @@ pub(crate) fn keep_socket(host: &Arc<Host>, port: Arc<UdpPort>, own: Option<Rout
     let weak_host = Arc::downgrade(host);
     let socket = Arc::new(Socket { host: weak_host, port, own, until, token: Mutex::new(None) });
     let source: Arc<dyn Pollable> = socket.clone();
-    let token = host.reactor().add(socket.port.as_fd(), Interest::READ, source);
-    *socket.token.lock() = Some(token);
+    {
+        let mut token = socket.token.lock();
+        *token = Some(host.reactor().add(socket.port.as_fd(), Interest::READ, source));
+    }
     let weak: Weak<Socket> = Arc::downgrade(&socket);
     let oldest = {
         let mut table = host.local().time_waits.0.lock();
@@ -115,6 +131,10 @@ impl Socket {
 impl Pollable for Socket {
     fn ready(&self, _: Readiness) {
         let Some(host) = self.host.upgrade() else { return };
+        let token = self.token.lock();
+        if token.is_none() {
+            return;
+        }
         let mut buffer = Buffer::take();
         let room = &mut buffer.room()[..BUNDLE_OCTETS];
         for _ in 0..RECEIVES_MAX {
@@ -133,5 +153,36 @@ impl Pollable for Socket {
         let Some(host) = self.host.upgrade() else { return };
         host.local().time_waits.0.lock().sockets.retain(|kept| !std::ptr::eq(&**kept, self));
         self.close(&host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::HostSetup;
+
+    /// What the peer of its next connection sends would be lost otherwise.
+    #[test]
+    fn a_socket_that_is_released_is_read_by_nobody_else() {
+        let host = Host::new(HostSetup::default());
+        host.start().unwrap();
+        let port = Arc::new(UdpPort::bind(0).unwrap());
+        let until_ns = ns_at(clock::now() + Duration::from_secs(3600));
+        for _ in 0..2 {
+            keep_socket(&host, Arc::clone(&port), None, until_ns);
+        }
+        host.local().time_waits.release(&host, &port);
+        assert_eq!(Arc::strong_count(&port), 1, "nobody else has it");
+        let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut room = vec![0; BUNDLE_OCTETS];
+        for byte in 0..100 {
+            peer.send_to(&[byte], (Ipv4Addr::LOCALHOST, port.number())).unwrap();
+            // What is sent on one machine is there at once, unless somebody else has taken it.
+            let bundle = port.receive(&mut room, None).expect("it was read by nobody else");
+            assert_eq!(room[..bundle.octets], [byte]);
+        }
     }
 }

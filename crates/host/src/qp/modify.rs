@@ -84,6 +84,9 @@ impl HostQp {
         if self.slot.follow_reset() {
             self.inner.reset();
         }
+        if let Some(port) = self.port() {
+            self.host().local().time_waits.release(self.host(), port);
+        }
     }
 
     fn fail(&self) {
