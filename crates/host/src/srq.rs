@@ -34,6 +34,8 @@ pub struct HostSrq {
     host: Arc<Host>,
     /// Which process made it, of a line of forks.
     generation: usize,
+    /// Receives that the device has room for.
+    max_wr: u32,
 }
 
 impl Deref for HostSrq {
@@ -52,6 +54,7 @@ impl HostSrq {
         events: &Arc<AsyncQueue>,
     ) -> Result<Self, Misuse> {
         let limits = device.limits();
+        let most = limits.max_srq_wr;
         let SrqInit { pd, max_wr, max_sge, limit, cookie, home } = init;
         if max_wr == 0 || max_wr > limits.max_srq_wr || max_sge > limits.max_srq_sge {
             return Err(Misuse::Invalid("the queue exceeds the limits of the device"));
@@ -60,10 +63,21 @@ impl HostSrq {
         let srq = weft_verbs::Srq::new(&pd, max_wr, max_sge.max(1), limit, events, cookie);
         let (host, generation) = (Arc::clone(host), host.generation());
         let Some((domain, cq)) = home else {
-            return Ok(Self { inner: Arc::new(srq), home: None, host, generation });
+            return Ok(Self { inner: Arc::new(srq), home: None, host, generation, max_wr: most });
         };
         let inner = domain.take_in(srq, &cq)?;
-        Ok(Self { inner, home: Some(domain), host, generation })
+        Ok(Self { inner, home: Some(domain), host, generation, max_wr: most })
+    }
+
+    /// Changes its capacity, or how few receives it has when the application is told.
+    ///
+    /// # Errors
+    /// More than the device has, fewer than there are receives, or a limit above the capacity.
+    pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Misuse> {
+        if max_wr.is_some_and(|max_wr| max_wr == 0 || max_wr > self.max_wr) {
+            return Err(Misuse::Invalid("the queue exceeds the limits of the device"));
+        }
+        self.inner.modify(max_wr, limit)
     }
 
     /// Queues a receive.

@@ -68,6 +68,8 @@ int main(int argc, char **argv)
 	CHECK(attr.max_wr > 8 || (ibv_post_srq_recv(srq, &wr, &bad) == ENOMEM && bad == &wr));
 	attr.max_wr = 2;
 	CHECK(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR) == EINVAL);
+	attr.max_wr = device.max_srq_wr + 1;
+	CHECK(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR) == EINVAL);
 	part();
 	CHECK(ibv_destroy_srq(srq) == 0);
 	return finish();
