@@ -490,11 +490,14 @@ impl UlpduSource for TxPort<'_> {
     }
 
     fn receiver_not_ready(&mut self, credit: Msn, wait_us: u32) {
+        let waits = credit.next();
+        // It comes again, or late: then the peer has received that message meanwhile.
         let known = self.stream.rnr.is_some_and(|rnr| {
-            !self.sq.is_placed(rnr.seq) && self.sq.get(rnr.seq).msn == credit.next().0
+            let known = || Msn(self.sq.get(rnr.seq).msn);
+            !self.sq.is_placed(rnr.seq) && known().since(waits) <= u32::MAX / 2
         });
         if !known && !self.stream.is_dead() {
-            let seq = self.sq.under_way(credit.next().0);
+            let seq = self.sq.under_way(waits.0);
             self.stream.rnr = seq.map(|seq| RnrWait { seq, wait_us });
         }
     }
