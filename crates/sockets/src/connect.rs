@@ -215,6 +215,8 @@ impl ConnectCall {
             sys::set_room(theirs.as_raw_fd());
         }
         sys::inherit(fd, &theirs, self.flags);
+        inner.is_abortive = sys::resets_at_close(fd);
+        sys::set_reset_at_close(theirs.as_raw_fd(), inner.is_abortive);
         self.table.add_app_socket(app.other(), Arc::clone(&self.conn));
         inner.app = Some(app);
         let replace = || sys::install(&theirs, fd, sys::closes_on_exec(fd));

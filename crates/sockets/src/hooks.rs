@@ -264,7 +264,8 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
     if !is_tcp(stream) || Registry::get().env().settings.off {
         return Some(stream);
     }
-    let before = sys::flags(stream);
+    // As the listener's is. A relay sets it for itself.
+    let (before, resets) = (sys::flags(stream), sys::resets_at_close(stream));
     match accepted(fd, stream, peer) {
         AcceptResult::Replaced(theirs) => {
             let nonblocking = flags & libc::SOCK_NONBLOCK;
@@ -275,6 +276,12 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
                 return Some(fail(libc::ECONNABORTED));
             }
             late_writes::begin(stream);
+            if resets {
+                sys::reset_at_close(stream);
+                if let Some(conn) = conn_of(stream) {
+                    conn.lock().is_abortive = true;
+                }
+            }
         }
         AcceptResult::Tcp => {
             if let Ok(flags) = before {

@@ -107,8 +107,9 @@ fn the_peer_of_a_process_that_is_killed_is_reset() {
 
 #[test]
 fn a_close_that_is_to_reset_does() {
-    for carrier in [SDP, RELAY] {
-        let [server, _] = run("endings.c", "reset", carrier);
+    let all = [SDP, RELAY].map(|carrier| ["reset", "inherited"].map(|how| (carrier, how)));
+    for (carrier, how) in all.into_iter().flatten() {
+        let [server, _] = run("endings.c", how, carrier);
         assert_eq!(count(&server, carrier), 1, "{server}");
     }
 }

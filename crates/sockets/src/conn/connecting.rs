@@ -13,6 +13,7 @@ use super::attempt::Decision;
 use super::inner::ConnInner;
 use super::state::ConnChange;
 use crate::report::Carrier;
+use crate::shadow_tcp::TcpRelay;
 use crate::stream::SdpStream;
 use crate::{address, late_writes, shadow_tcp, strict, sys};
 
@@ -113,6 +114,9 @@ impl ConnInner {
         if holders.is_empty() && !app.is_left() {
             self.change(ConnChange::TcpChosen);
             self.attempt = None;
+            if let Some(tcp) = &self.shadow {
+                TcpRelay::begin(tcp);
+            }
             self.clear_jam();
             return false;
         }

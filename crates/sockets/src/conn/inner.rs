@@ -161,7 +161,7 @@ impl ConnInner {
             if let Some(tcp) = self.shadow.take() {
                 sys::reset_at_close(tcp.raw());
             }
-        } else if let Some(tcp) = &self.shadow {
+        } else if let Some(tcp) = self.shadow.as_ref().filter(|_| self.attempt.is_none()) {
             TcpRelay::begin(tcp);
         }
     }

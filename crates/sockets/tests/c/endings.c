@@ -1,6 +1,6 @@
-/* Processes that end with a connection, or a connection that ends: `endings serve exit`, `endings
- * serve killed` and `endings serve reset` say their port on stderr; `endings call PORT exit` and so
- * on finds out what the other end sees. */
+/* Processes that end with a connection, or a connection that ends: `endings serve exit`, `killed`,
+ * `reset` and `inherited` say their port on stderr; `endings call PORT exit` and so on finds out
+ * what the other end sees. */
 #include "check.h"
 
 #define OCTETS (3 << 20)
@@ -11,6 +11,9 @@ static int serve(const char *how)
 {
 	struct sockaddr_in at;
 	int fd, listener = listen_on_loopback(&at);
+	struct linger linger = { 1, 0 };
+	if (!strcmp(how, "inherited"))
+		CHECK(setsockopt(listener, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
 	/* Descriptors of the library are out of the way. */
 	CHECK(dup(listener) == listener + 1 && close(listener + 1) == 0);
 	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
@@ -20,8 +23,9 @@ static int serve(const char *how)
 		char octet;
 		CHECK(write(fd, "x", 1) == 1 && read(fd, &octet, 1) == 1);
 	}
+	if (!strcmp(how, "inherited"))
+		exit(close(fd));
 	if (!strcmp(how, "reset")) {
-		struct linger linger = { 1, 0 };
 		CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
 		CHECK(close(fd) == 0);
 		exit(0);
