@@ -20,7 +20,7 @@ use crate::messages::{
     send_replies,
 };
 use crate::meter::{Meter, add};
-use crate::received_file::PART;
+use crate::received_file::{PART, forget_record};
 use crate::rel_path::{RelPath, escape};
 use crate::throttle::Throttle;
 
@@ -169,7 +169,11 @@ impl NewFile {
         place.check_replaceable().with_context(|| format!("cannot make {shown}"))?;
         let file =
             place.beside(PART).open_partial().with_context(|| format!("cannot make {shown}"))?;
-        file.set_len(0).with_context(|| format!("cannot make {shown}"))?;
+        let empty = || -> io::Result<()> {
+            forget_record(&place)?;
+            file.set_len(0)
+        };
+        empty().with_context(|| format!("cannot make {shown}"))?;
         Ok(Self { file, place })
     }
 

@@ -10,7 +10,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,7 +114,13 @@ impl EntryPlace {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..LOCK_TRIES {
             let mode = Mode::RUSR | Mode::WUSR;
-            let file: File = rustix::fs::openat(&*self.dir, &self.name, flags, mode)?.into();
+            let open = || rustix::fs::openat(&*self.dir, &self.name, flags, mode);
+            let file: File = match open() {
+                // A copy that ended late had given it the mode of its source already.
+                Err(Errno::ACCESS) if self.make_writable() => open()?,
+                file => file?,
+            }
+            .into();
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
@@ -134,6 +140,21 @@ impl EntryPlace {
             }
         }
         Err(io::Error::other("another copy is writing it"))
+    }
+
+    /// Lets its owner, which this process is, read and write the file there; whether it could.
+    fn make_writable(&self) -> bool {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(fd) = rustix::fs::openat(&*self.dir, &self.name, flags, Mode::empty()) else {
+            return false;
+        };
+        let is_own = rustix::fs::fstat(&fd).is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                && stat.st_uid == rustix::process::geteuid().as_raw()
+        });
+        // The mode of what it leads to can be changed by this name of it alone.
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        is_own && rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR).is_ok()
     }
 
     /// Gives what is there the name of `to`, in place of what had it.
@@ -327,17 +348,18 @@ impl DestinationTree {
         if let Some((uid, gid)) = other {
             rustix::fs::fchown(fd, Some(uid), Some(gid))?;
         }
-        let mode = entry.mode & MODE_MASK;
-        // A new owner takes bits of the mode away.
-        if other.is_some() || now.st_mode & ALL_MODE_BITS != mode {
-            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
-        }
+        // Before the mode, which may forbid it.
         for (name, value) in &entry.xattrs {
             let name = OsStr::from_bytes(name);
             // Those of the system are not a sender's to set.
             if name.as_bytes().starts_with(b"user.") {
                 rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())?;
             }
+        }
+        let mode = entry.mode & MODE_MASK;
+        // A new owner takes bits of the mode away.
+        if other.is_some() || now.st_mode & ALL_MODE_BITS != mode {
+            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
         }
         Ok(rustix::fs::futimens(fd, &times(entry.modified))?)
     }

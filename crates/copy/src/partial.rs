@@ -14,8 +14,7 @@ use std::ops::Range;
 use anyhow::{Result, ensure};
 
 use crate::byte_ranges::ByteRanges;
-use crate::messages::SourceTime;
-use crate::record::CopyRecord;
+use crate::record::{CopyRecord, SourceIdentity};
 
 /// What a whole file needs, in order.
 pub const FINISH: [FinishStep; 5] = [
@@ -54,19 +53,19 @@ pub struct PartialFile {
 }
 
 impl PartialFile {
-    /// A file of a source of `size` bytes, in a partial file of `inode`, which is what `record`
-    /// says, if that is about the same source and the same partial file.
-    pub fn new(size: u64, modified: SourceTime, inode: u64, record: Option<CopyRecord>) -> Self {
-        let usable = record.filter(|record| record.matches(size, modified, inode));
+    /// A file of `source`, in a partial file of `inode`, which is what `record` says, if that is
+    /// about the same source and the same partial file.
+    pub fn new(source: SourceIdentity, inode: u64, record: Option<CopyRecord>) -> Self {
+        let usable = record.filter(|record| record.matches(source, inode));
         let verified = usable.map(|record| record.verified).unwrap_or_default();
         let written = verified.clone();
-        let durable = CopyRecord { size, modified, inode, verified };
+        let durable = CopyRecord { source, inode, verified };
         Self { durable, written, checkpoint: None, is_sent: false }
     }
 
     /// What is missing.
     pub fn wants(&self) -> Vec<Range<u64>> {
-        self.written.gaps(self.durable.size)
+        self.written.gaps(self.durable.source.size)
     }
 
     /// How many bytes need not be sent.
@@ -90,7 +89,7 @@ impl PartialFile {
     /// It does not.
     pub fn check(&self, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len);
-        let is_inside = end.is_some_and(|end| end <= self.durable.size);
+        let is_inside = end.is_some_and(|end| end <= self.durable.source.size);
         ensure!(is_inside, "the far end sent bytes beyond the end of the file");
         Ok(())
     }
@@ -107,7 +106,7 @@ impl PartialFile {
 
     /// Whether it is all there, and is what the source is.
     pub fn is_whole(&self) -> bool {
-        self.is_sent && self.written.contains(0..self.durable.size)
+        self.is_sent && self.written.contains(0..self.durable.source.size)
     }
 
     /// Bytes that a crash would lose now.
@@ -136,9 +135,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::messages::SourceTime;
 
     const SIZE: usize = 48;
-    const MODIFIED: SourceTime = SourceTime { secs: 5, nanos: 0 };
+    const SOURCE: SourceIdentity = SourceIdentity {
+        size: SIZE as u64,
+        modified: SourceTime { secs: 5, nanos: 0 },
+        digest: None,
+    };
+    const SHORT: SourceIdentity = SourceIdentity { size: 10, ..SOURCE };
 
     /// A disk with a cache: what is flushed survives a power failure, of the rest chance decides.
     #[derive(Clone, Default)]
@@ -240,7 +245,7 @@ mod tests {
         let inode = disk.open();
         let record = disk.record.as_deref().and_then(CopyRecord::decode);
         let record = record.filter(|_| had_partial);
-        let mut file = PartialFile::new(SIZE as u64, MODIFIED, inode, record);
+        let mut file = PartialFile::new(SOURCE, inode, record);
         let mut wants: Vec<u64> = file.wants().into_iter().flatten().collect();
         let mut finish = FINISH.iter();
         let mut is_flushed = false;
@@ -310,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_comes_during_a_flush_is_not_recorded() {
-        let mut file = PartialFile::new(10, MODIFIED, 1, None);
+        let mut file = PartialFile::new(SHORT, 1, None);
         file.written(0, 4).unwrap();
         assert!(file.begin_checkpoint());
         file.written(4, 4).unwrap();
@@ -321,23 +326,26 @@ mod tests {
 
     #[test]
     fn another_source_or_partial_file_starts_anew() {
-        let record = CopyRecord {
-            size: 10,
-            modified: MODIFIED,
-            inode: 1,
-            verified: std::iter::once(0..10).collect(),
+        let record =
+            CopyRecord { source: SHORT, inode: 1, verified: std::iter::once(0..10).collect() };
+        let kept = |record: &CopyRecord, source, inode| {
+            PartialFile::new(source, inode, Some(record.clone())).kept()
         };
-        let later = SourceTime { secs: 6, nanos: 0 };
-        let kept = |size, modified, inode| {
-            PartialFile::new(size, modified, inode, Some(record.clone())).kept()
-        };
-        assert_eq!(kept(10, MODIFIED, 1), 10);
-        assert_eq!((kept(11, MODIFIED, 1), kept(10, later, 1), kept(10, MODIFIED, 2)), (0, 0, 0));
+        assert_eq!(kept(&record, SHORT, 1), 10);
+        let longer = SourceIdentity { size: 11, ..SHORT };
+        let later = SourceIdentity { modified: SourceTime { secs: 6, nanos: 0 }, ..SHORT };
+        let others = [kept(&record, longer, 1), kept(&record, later, 1), kept(&record, SHORT, 2)];
+        assert_eq!(others, [0; 3]);
+        // Content counts where it is compared.
+        let compared = |byte| SourceIdentity { digest: Some([byte; 32]), ..SHORT };
+        let first = CopyRecord { source: compared(1), ..record.clone() };
+        assert_eq!((kept(&first, compared(1), 1), kept(&first, SHORT, 1)), (10, 10));
+        assert_eq!((kept(&first, compared(2), 1), kept(&record, compared(1), 1)), (0, 0));
     }
 
     #[test]
     fn bytes_beyond_the_end_are_refused() {
-        let mut file = PartialFile::new(10, MODIFIED, 1, None);
+        let mut file = PartialFile::new(SHORT, 1, None);
         assert!(file.written(9, 2).is_err() && file.written(u64::MAX, 2).is_err());
         file.written(0, 10).unwrap();
         assert!(!file.is_whole(), "the sender has not said that it is all");

@@ -36,6 +36,7 @@ use crate::messages::{
 };
 use crate::meter::{Meter, add};
 use crate::received_file::{LargeFile, write_small};
+use crate::record::SourceIdentity;
 use crate::rel_path::{RelPath, escape};
 use crate::work_queue::WorkQueue;
 
@@ -343,7 +344,9 @@ impl FileReceiver<'_> {
         }
         let mut ranges = vec![(0, size)];
         let large = if is_large {
-            let large = LargeFile::open(&place, size, entry.modified, self.options.read_back)?;
+            let ListedKind::File { digest, .. } = entry.kind else { return Ok(()) };
+            let source = SourceIdentity { size, modified: entry.modified, digest };
+            let large = LargeFile::open(&place, source, self.options.read_back)?;
             let wanted = large.wants();
             let missing: u64 = wanted.iter().map(|range| range.end - range.start).sum();
             add(&self.meter.bytes_done, size - missing);
@@ -450,7 +453,9 @@ impl FileReceiver<'_> {
             if *hasher.finalize().as_bytes() != digest {
                 return Ok(false);
             }
-            self.tree.set_attributes(file.as_fd(), &entry)?;
+            if !self.options.dry_run {
+                self.tree.set_attributes(file.as_fd(), &entry)?;
+            }
             Ok(true)
         };
         match is_same() {

@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, FallocateFlags};
+use rustix::io::Errno;
 use weft_os::clock;
 use weft_sync::Mutex;
 
 use crate::destination::{DestinationTree, EntryPlace};
-use crate::messages::{FilePiece, ListedEntry, SourceTime};
+use crate::messages::{FilePiece, ListedEntry, PIECE_MAX};
 use crate::partial::{FINISH, FinishStep, PartialFile};
-use crate::record::{CopyRecord, RECORD_MAX};
+use crate::record::{CopyRecord, RECORD_MAX, SourceIdentity};
 
 /// Bytes whose loss a crash is worth a flush.
 const AT_RISK_MAX: u64 = 32 << 20;
@@ -64,28 +65,23 @@ pub(crate) struct PieceStep {
 }
 
 impl LargeFile {
-    pub fn open(
-        place: &EntryPlace,
-        size: u64,
-        modified: SourceTime,
-        reads_back: bool,
-    ) -> io::Result<Self> {
+    pub fn open(place: &EntryPlace, source: SourceIdentity, reads_back: bool) -> io::Result<Self> {
         let part = place.beside(PART);
         let file = part.open_partial()?;
         let stat = rustix::fs::fstat(&file)?;
         let record = read_record(place).filter(|record| {
             u64::try_from(stat.st_size).is_ok_and(|there| there >= record.verified.end())
         });
-        let partial = PartialFile::new(size, modified, stat.st_ino, record);
+        let partial = PartialFile::new(source, stat.st_ino, record);
         let is_resumed = partial.kept() > 0;
         if !is_resumed {
             // What is there is of another source.
+            forget_record(place)?;
             file.set_len(0)?;
         }
-        file.set_len(size)?;
         Ok(Self {
             file,
-            size,
+            size: source.size,
             is_resumed,
             reads_back,
             state: Mutex::new(LargeState { partial, unread: Vec::new() }),
@@ -114,8 +110,7 @@ impl LargeFile {
             _ if !is_new => {}
             Some(bytes) => self.file.write_all_at(bytes, piece.offset)?,
             None if self.is_resumed => {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(&self.file, flags, piece.offset, piece.len)?;
+                self.make_hole(piece.offset, piece.len)?;
             }
             None => {}
         }
@@ -133,6 +128,23 @@ impl LargeFile {
         let is_due = !is_whole && (at_risk >= AT_RISK_MAX || is_late);
         let wants_checkpoint = is_due && !self.is_checkpoint_due.swap(true, Ordering::AcqRel);
         Ok(PieceStep { is_new, is_whole, wants_checkpoint })
+    }
+
+    /// Takes away what may be there of a hole. File systems that cannot get zeroes in its place.
+    fn make_hole(&self, offset: u64, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            done => return Ok(done?),
+        }
+        let zeroes = vec![0; usize::try_from(len.min(PIECE_MAX)).map_err(io::Error::other)?];
+        let mut at = offset;
+        while at < offset + len {
+            let count = zeroes.len().min(usize::try_from(offset + len - at).unwrap_or(usize::MAX));
+            self.file.write_all_at(&zeroes[..count], at)?;
+            at += count as u64;
+        }
+        Ok(())
     }
 
     /// Makes durable what has arrived, and then the record of it.
@@ -178,6 +190,9 @@ impl LargeFile {
     ) -> io::Result<()> {
         let _one_at_a_time = self.flushing.lock();
         let is_flushed = self.is_for_flusher();
+        // A hole at the end. Not before: a power failure could leave all of the length, and none of
+        // the bytes of a file that is not flushed.
+        self.file.set_len(self.size)?;
         for step in FINISH {
             match step {
                 FinishStep::SetAttributes => tree.set_attributes(self.file.as_fd(), entry)?,
@@ -207,6 +222,17 @@ fn read_record(place: &EntryPlace) -> Option<CopyRecord> {
     CopyRecord::decode(&bytes)
 }
 
+/// Removes the record beside `place` before what it is about is changed: it would pass for a record
+/// of what is written now.
+pub(crate) fn forget_record(place: &EntryPlace) -> io::Result<()> {
+    let record = place.beside(RECORD);
+    if record.stat()?.is_some() {
+        record.remove()?;
+        rustix::fs::fsync(&*place.dir)?;
+    }
+    Ok(())
+}
+
 fn write_record(place: &EntryPlace, record: &[u8]) -> io::Result<()> {
     let new = place.beside(NEW_RECORD);
     let mut file = new.open_partial()?;
@@ -231,4 +257,43 @@ pub(crate) fn write_small(
     file.write_all_at(bytes, 0)?;
     tree.set_attributes(file.as_fd(), entry)?;
     part.rename(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+    use crate::messages::SourceTime;
+    use crate::rel_path::RelPath;
+
+    /// Not with the length of the file alone: another source had its place meanwhile.
+    #[test]
+    fn a_record_ends_with_what_it_is_about() {
+        const SIZE: u64 = 2 * PIECE_MAX;
+        let dir = weft_testkit::Dir::new("stale-record");
+        let named = dir.root().as_os_str().as_bytes();
+        let tree = DestinationTree::open(named, 1, true, false).unwrap();
+        let place = tree.place(&RelPath::parse(b"big").unwrap()).unwrap().unwrap();
+        let open = |secs| {
+            let modified = SourceTime { secs, nanos: 0 };
+            let source = SourceIdentity { size: SIZE, modified, digest: None };
+            LargeFile::open(&place, source, false).unwrap()
+        };
+        let bytes = vec![7; PIECE_MAX as usize];
+        let write = |file: &LargeFile, offset| {
+            let hash = Some(*blake3::hash(&bytes).as_bytes());
+            let piece = FilePiece { file: 0, offset, len: PIECE_MAX, hash, is_last: false };
+            file.take(&piece, Some(&bytes)).unwrap();
+        };
+        let first = open(1);
+        write(&first, 0);
+        first.checkpoint(&place).unwrap();
+        drop(first);
+        assert_eq!(open(1).wants(), [PIECE_MAX..SIZE]);
+        // It is killed before its first checkpoint.
+        write(&open(2), PIECE_MAX);
+        let all = 0..SIZE;
+        assert_eq!(open(1).wants(), [all]);
+    }
 }

@@ -5,14 +5,14 @@
 //!
 //! ```text
 //! 8 bytes   "weftcopy"
-//! 4 bytes   version, little-endian: 1
+//! 4 bytes   version, little-endian: 2
 //! n bytes   RecordBody in the form of postcard 1 (LEB128 integers)
 //! 32 bytes  BLAKE3 of everything before
 //! ```
 //!
-//! The body of version 1 is: size of the source in bytes; its modification time in seconds and
-//! nanoseconds; inode of the partial file; the ranges, each as the bytes since the end of the one
-//! before and its length.
+//! The body of version 2 is: size of the source in bytes; its modification time in seconds and
+//! nanoseconds; BLAKE3 of it, if its content was compared; inode of the partial file; the ranges,
+//! each as the bytes since the end of the one before and its length.
 //!
 //! Invariant: a record is replaced as a whole. What cannot be read, or has another version or hash,
 //! is no record: the copy of that file starts anew, and nothing else is lost by that.
@@ -26,18 +26,27 @@ use crate::byte_ranges::ByteRanges;
 use crate::messages::SourceTime;
 
 const MAGIC: &[u8; 8] = b"weftcopy";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HASH: usize = 32;
 /// Bytes of a record, at most: one that is longer is none.
 pub const RECORD_MAX: usize = 16 << 20;
 
+/// What tells a source from another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct SourceIdentity {
+    /// Its bytes.
+    pub size: u64,
+    /// When it was changed last.
+    pub modified: SourceTime,
+    /// BLAKE3 of all of it, if content is compared.
+    pub digest: Option<[u8; 32]>,
+}
+
 /// What is known of a partial file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRecord {
-    /// Bytes of the source.
-    pub size: u64,
-    /// When the source was changed last.
-    pub modified: SourceTime,
+    /// Of which source it is a part.
+    pub source: SourceIdentity,
     /// Inode of the partial file.
     pub inode: u64,
     /// The bytes that are verified and durable.
@@ -46,8 +55,7 @@ pub struct CopyRecord {
 
 #[derive(Deserialize, Serialize)]
 struct RecordBody {
-    size: u64,
-    modified: SourceTime,
+    source: SourceIdentity,
     inode: u64,
     ranges: Vec<(u64, u64)>,
 }
@@ -62,8 +70,7 @@ impl CopyRecord {
             pair
         });
         let ranges = ranges.collect();
-        let body =
-            RecordBody { size: self.size, modified: self.modified, inode: self.inode, ranges };
+        let body = RecordBody { source: self.source, inode: self.inode, ranges };
         let mut out = MAGIC.to_vec();
         out.extend(VERSION.to_le_bytes());
         // Writing to memory does not fail.
@@ -84,15 +91,17 @@ impl CopyRecord {
         let mut at = 0_u64;
         for (skip, len) in body.ranges {
             let start = at.checked_add(skip)?;
-            at = start.checked_add(len).filter(|end| *end <= body.size)?;
+            at = start.checked_add(len).filter(|end| *end <= body.source.size)?;
             verified.insert(start..at);
         }
-        Some(Self { size: body.size, modified: body.modified, inode: body.inode, verified })
+        Some(Self { source: body.source, inode: body.inode, verified })
     }
 
-    /// Whether it is about a source of this size and time, and a partial file of this inode.
-    pub fn matches(&self, size: u64, modified: SourceTime, inode: u64) -> bool {
-        self.size == size && self.modified == modified && self.inode == inode
+    /// Whether it is about this source, and a partial file of this inode. A source whose content is
+    /// not compared is what has its size and time.
+    pub fn matches(&self, source: SourceIdentity, inode: u64) -> bool {
+        let known = SourceIdentity { digest: source.digest.and(self.source.digest), ..self.source };
+        known == source && self.inode == inode
     }
 }
 
@@ -102,8 +111,11 @@ mod tests {
 
     fn record() -> CopyRecord {
         CopyRecord {
-            size: 1 << 40,
-            modified: SourceTime { secs: -3, nanos: 999_999_999 },
+            source: SourceIdentity {
+                size: 1 << 40,
+                modified: SourceTime { secs: -3, nanos: 999_999_999 },
+                digest: Some([7; 32]),
+            },
             inode: 77,
             verified: [0..1 << 20, 1 << 30..1 << 39].into_iter().collect(),
         }
@@ -116,16 +128,19 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_version_1_stays() {
+    fn the_form_of_version_2_stays() {
         let record = CopyRecord {
-            size: 300,
-            modified: SourceTime { secs: 1, nanos: 2 },
+            source: SourceIdentity {
+                size: 300,
+                modified: SourceTime { secs: 1, nanos: 2 },
+                digest: None,
+            },
             inode: 3,
             verified: std::iter::once(5..9).collect(),
         };
-        let body = [0xac, 0x02, 2, 2, 3, 1, 5, 4];
+        let body = [0xac, 0x02, 2, 2, 0, 3, 1, 5, 4];
         let encoded = record.encode();
-        assert_eq!(encoded[..12], *b"weftcopy\x01\0\0\0");
+        assert_eq!(encoded[..12], *b"weftcopy\x02\0\0\0");
         assert_eq!(encoded[12..encoded.len() - HASH], body);
     }
 
@@ -139,14 +154,15 @@ mod tests {
             assert_eq!(CopyRecord::decode(&good[..at]), None, "{at} bytes");
         }
         let mut next = good[..good.len() - HASH].to_vec();
-        next[8] = 2;
+        next[8] = 3;
         next.extend(*blake3::hash(&next).as_bytes());
         assert_eq!(CopyRecord::decode(&next), None);
     }
 
     #[test]
     fn ranges_beyond_the_file_are_refused() {
-        let wrong = CopyRecord { size: 10, ..record() };
+        let mut wrong = record();
+        wrong.source.size = 10;
         assert_eq!(CopyRecord::decode(&wrong.encode()), None);
     }
 }

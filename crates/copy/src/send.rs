@@ -18,6 +18,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::{Condvar, Mutex};
 
@@ -378,8 +379,13 @@ fn plan_range(
     let Some(opened) = opened else { return push(start, end, false) };
     let mut at = start;
     while at < end {
-        // No data behind it is an error of the system's; so is one that it cannot tell.
-        let data = rustix::fs::seek(opened.as_fd(), SeekFrom::Data(at)).unwrap_or(end).min(end);
+        let data = match rustix::fs::seek(opened.as_fd(), SeekFrom::Data(at)) {
+            Ok(data) => data.min(end),
+            // No data behind it.
+            Err(Errno::NXIO) => end,
+            // Whether there is some is found out by reading it.
+            Err(_) => return push(at, end, false),
+        };
         push(at, data, true);
         let hole = rustix::fs::seek(opened.as_fd(), SeekFrom::Hole(data)).unwrap_or(end).min(end);
         push(data, hole.max(data), false);

@@ -3,6 +3,8 @@
 //! Each message is a frame: its kind, three zero bytes, its length (32 bits, little-endian), its
 //! bytes. ssh's own flow control holds the sender back.
 //!
+//! A thread reads, because nothing else could be told to whoever reads: that this side gives up.
+//!
 //! Invariant: a frame is written whole under a lock, and no more than one message is read ahead of
 //! who takes them, so memory is bounded by two messages.
 //!
@@ -25,27 +27,44 @@ const HEADER: usize = 8;
 
 #[derive(Default)]
 struct PipeState {
+    /// Nobody has taken it yet.
+    arrived: Option<Vec<u8>>,
     failure: Option<String>,
     is_closed_by_peer: bool,
 }
 
-pub(crate) struct PipeLink {
-    output: Mutex<Box<dyn Write + Send>>,
-    input: Mutex<Box<dyn Read + Send>>,
+impl PipeState {
+    /// Whether nothing more can arrive.
+    fn is_over(&self) -> bool {
+        self.is_closed_by_peer || self.failure.is_some()
+    }
+}
+
+/// What the thread that reads shares with the others.
+#[derive(Default)]
+struct PipeIncoming {
     state: Mutex<PipeState>,
     changed: Condvar,
+}
+
+pub(crate) struct PipeLink {
+    output: Mutex<Box<dyn Write + Send>>,
+    incoming: Arc<PipeIncoming>,
     pub traffic: Arc<ChannelTraffic>,
 }
 
 impl PipeLink {
-    pub fn new(input: Box<dyn Read + Send>, output: Box<dyn Write + Send>) -> Arc<Self> {
-        Arc::new(Self {
-            output: Mutex::new(output),
-            input: Mutex::new(input),
-            state: Mutex::default(),
-            changed: Condvar::default(),
-            traffic: Arc::default(),
-        })
+    pub fn new(mut input: Box<dyn Read + Send>, output: Box<dyn Write + Send>) -> Arc<Self> {
+        let incoming = Arc::new(PipeIncoming::default());
+        let reader = Arc::clone(&incoming);
+        // It is not waited for: a read ends with the process at the other side.
+        let spawned = thread::Builder::new()
+            .name("weft-ssh".into())
+            .spawn(move || while reader.take_in(read_frame(&mut *input)) {});
+        if let Err(error) = spawned {
+            incoming.fail(&format!("no thread is left: {error}"));
+        }
+        Arc::new(Self { output: Mutex::new(output), incoming, traffic: Arc::default() })
     }
 
     pub fn send(&self, parts: &[&[u8]]) -> Result<()> {
@@ -71,33 +90,34 @@ impl PipeLink {
     }
 
     pub fn recv(&self) -> Result<Option<Vec<u8>>> {
-        let mut input = self.input.lock();
-        // Whoever had the input before may have read the end.
-        if self.state.lock().is_closed_by_peer {
-            return Ok(None);
+        let PipeIncoming { state, changed } = &*self.incoming;
+        let waits = |state: &mut PipeState| state.arrived.is_none() && !state.is_over();
+        let mut state = changed.wait_while(state.lock(), waits);
+        if let Some(bytes) = state.arrived.take() {
+            drop(state);
+            changed.notify_all();
+            self.traffic.count_received(bytes.len());
+            return Ok(Some(bytes));
         }
-        self.check()?;
-        let frame =
-            read_frame(&mut *input).inspect_err(|error| self.fail(&format!("{error:#}")))?;
-        match &frame {
-            Some(bytes) => self.traffic.count_received(bytes.len()),
-            None => {
-                self.state.lock().is_closed_by_peer = true;
-                self.changed.notify_all();
-            }
+        match &state.failure {
+            Some(reason) if !state.is_closed_by_peer => Err(anyhow!("{reason}")),
+            _ => Ok(None),
         }
-        Ok(frame)
     }
 
     /// Says that nothing follows, and drops what comes until the peer says so too, for `limit` at
-    /// most. Reading may take longer, so another thread does it.
-    pub fn finish(self: &Arc<Self>, limit: Duration) -> Result<()> {
+    /// most.
+    pub fn finish(&self, limit: Duration) -> Result<()> {
         self.write_frame(CLOSE, &[], 0)?;
-        let link = Arc::clone(self);
-        let drain = move || while matches!(link.recv(), Ok(Some(_))) {};
-        thread::Builder::new().name("weft-drain".into()).spawn(drain).context("a thread")?;
-        let is_open = |state: &mut PipeState| !state.is_closed_by_peer && state.failure.is_none();
-        let state = self.changed.wait_timeout_while(self.state.lock(), limit, is_open);
+        let PipeIncoming { state, changed } = &*self.incoming;
+        // What arrives is dropped, and the thread that reads goes on.
+        let is_open = |state: &mut PipeState| {
+            if state.arrived.take().is_some() {
+                changed.notify_all();
+            }
+            !state.is_over()
+        };
+        let state = changed.wait_timeout_while(state.lock(), limit, is_open);
         match (state.is_closed_by_peer, &state.failure) {
             (true, _) => Ok(()),
             (false, Some(reason)) => bail!("{reason}"),
@@ -112,15 +132,45 @@ impl PipeLink {
     }
 
     pub fn fail(&self, reason: &str) {
+        self.incoming.fail(reason);
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.incoming.state.lock().failure {
+            Some(reason) => Err(anyhow!("{reason}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for PipeLink {
+    fn drop(&mut self) {
+        self.fail("the channel is gone");
+    }
+}
+
+impl PipeIncoming {
+    fn fail(&self, reason: &str) {
         self.state.lock().failure.get_or_insert_with(|| reason.to_owned());
         self.changed.notify_all();
     }
 
-    fn check(&self) -> Result<()> {
-        match &self.state.lock().failure {
-            Some(reason) => Err(anyhow!("{reason}")),
-            None => Ok(()),
+    /// Keeps what was read, once what was read before is taken; whether to read on.
+    fn take_in(&self, frame: Result<Option<Vec<u8>>>) -> bool {
+        let waits = |state: &mut PipeState| state.arrived.is_some() && state.failure.is_none();
+        let mut state = self.changed.wait_while(self.state.lock(), waits);
+        if state.failure.is_some() {
+            return false;
         }
+        match frame {
+            Ok(Some(bytes)) => state.arrived = Some(bytes),
+            Ok(None) => state.is_closed_by_peer = true,
+            Err(error) => state.failure = Some(format!("{error:#}")),
+        }
+        let goes_on = !state.is_over();
+        drop(state);
+        self.changed.notify_all();
+        goes_on
     }
 }
 
@@ -168,6 +218,21 @@ mod tests {
         let link = PipeLink::new(Box::new(read), Box::new(back_write));
         let error = link.finish(Duration::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    /// Its peer says nothing, and waits for what somebody else has to say.
+    #[test]
+    fn who_waits_for_a_message_hears_that_this_side_gives_up() {
+        let ((read, _write), (_back_read, back_write)) =
+            (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        let link = PipeLink::new(Box::new(read), Box::new(back_write));
+        let waiting = thread::spawn({
+            let link = Arc::clone(&link);
+            move || link.recv()
+        });
+        link.fail("another host is gone");
+        let error = waiting.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "another host is gone");
     }
 
     #[test]
