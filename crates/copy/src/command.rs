@@ -11,6 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, ValueHint};
+use weft_os::sys;
 use weft_session::SshArgs;
 use weft_session::client::{self, FarSession};
 use weft_units::Bitrate;
@@ -120,6 +121,8 @@ pub fn main(args: &CpArgs) -> u8 {
             return USAGE;
         }
     };
+    // Files wait with the descriptors of their directories.
+    sys::raise_descriptor_limit();
     match meter.shown(|| copy(args, &route, &meter)) {
         Err(error) => {
             meter.end(Err(&format!("{error:#}")));

@@ -7,6 +7,7 @@
 use std::fs::File;
 
 use anyhow::{Context, Result};
+use weft_os::sys;
 use weft_session::{END_LIMIT, MessageChannel};
 
 use crate::destination::expand_home;
@@ -20,6 +21,8 @@ use crate::{byte_stream, receive, send, wildcard};
 /// # Errors
 /// The copy could not go on; the near end has been told if that was possible.
 pub fn serve(channel: &MessageChannel, request: &[u8]) -> Result<()> {
+    // Files wait with the descriptors of their directories.
+    sys::raise_descriptor_limit();
     let (request, _) = parse_message::<CopyRequest>(request)?;
     let meter = Meter::new(ShowStyle::Silent, false);
     match request {

@@ -214,6 +214,18 @@ pub fn descriptor_limit() -> RawFd {
     limit.rlim_cur.min(1 << 20) as RawFd
 }
 
+/// Lets this process have as many descriptors as it may. Where the system refuses it keeps its
+/// limit.
+pub fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a live local.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: as above.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+}
+
 /// Up to 256 bytes of the kernel's random numbers, which are never cut short once its pool is
 /// ready.
 pub fn getrandom(bytes: &mut [u8]) -> io::Result<()> {

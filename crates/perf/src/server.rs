@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN: Duration = Duration::from_secs(60);
 /// How long another client waits for the one before it to be done with.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long a process without descriptors waits before it accepts again.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// Options of the server.
 #[derive(Clone, Debug)]
@@ -73,6 +75,23 @@ fn listen(port: u16) -> Result<TcpListener> {
         .with_context(|| format!("cannot listen at port {port} (-p takes another)"))
 }
 
+/// The next client; none if the listener has failed for good.
+fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+    loop {
+        match listener.accept() {
+            Ok(client) => return Some(client),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ECONNABORTED | libc::EINTR) => {}
+                // Clients that are served leave some.
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                    thread::park_timeout(RETRY);
+                }
+                _ => return None,
+            },
+        }
+    }
+}
+
 /// The slot of the client that is being served.
 #[derive(Default)]
 struct ClientSlot {
@@ -83,7 +102,7 @@ struct ClientSlot {
 impl ClientSlot {
     /// Lets clients in, and tells those for whom there is no place.
     fn keep(&self, listener: &TcpListener, hand_over: &mpsc::Sender<(TcpStream, SocketAddr)>) {
-        while let Ok((stream, peer)) = listener.accept() {
+        while let Some((stream, peer)) = accept(listener) {
             let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
             let waited = self.left.wait_timeout_while(taken, GRACE, |taken| *taken);
             let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);

@@ -163,19 +163,17 @@ impl ConnectCall {
             self.conn.work();
             return ConnectResult::Done;
         }
-        if self.strict {
-            let goes_on =
-                interrupted && decision.is_none() && self.go_on_unwaited(&mut inner).is_ok();
+        // TCP would go on by itself; it may not even be called yet.
+        if interrupted && decision.is_none() && self.go_on_unwaited(&mut inner).is_ok() {
             drop(inner);
-            if !goes_on {
-                return self.refuse(decision);
-            }
             self.conn.work();
             return ConnectResult::Error(libc::EINTR);
         }
         drop(inner);
+        if self.strict {
+            return self.refuse(decision);
+        }
         self.give_up();
-        // A signal that ends the wait leaves the connection to TCP, which goes on by itself.
         if interrupted { ConnectResult::Error(libc::EINTR) } else { ConnectResult::Bypass }
     }
 

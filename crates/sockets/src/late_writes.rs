@@ -3,7 +3,7 @@
 //! TCP takes the first one, because only the answer to it says that nobody reads any more, and
 //! fails those after it. The kernel fails each at an `AF_UNIX` socket, by `SIGPIPE`: a server that
 //! greets its callers would end with one that has only looked whether it is there. So the first one
-//! succeeds here too.
+//! succeeds here too, unless the peer has reset the connection: that is its error.
 //!
 //! Invariant: a descriptor without a mark costs one look at its mark. A mark is a guess: what is
 //! open there may be something else by now.
@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::hooks::{ends_of, errno};
+use crate::hooks::{ends_of, errno, fail};
 use crate::sys;
 
 /// No connection.
@@ -76,7 +76,11 @@ pub fn send(
         return done;
     }
     match errno() {
-        libc::EPIPE if takes(fd) => bytes().cast_signed(),
+        libc::EPIPE if is_first(fd) => match sys::take_error(fd) {
+            // What is at fault is told once, and without a signal.
+            Some(error) => fail(error) as isize,
+            None => bytes().cast_signed(),
+        },
         // With the signal.
         libc::EPIPE => plain(),
         libc::ENOTSOCK => {
@@ -87,10 +91,8 @@ pub fn send(
     }
 }
 
-/// Whether the connection at `fd`, which nobody reads any more, takes a write as TCP would: it is
-/// the first one, and the peer has not reset the connection.
-fn takes(fd: RawFd) -> bool {
-    let is_reset = || sys::poll_now(fd, 0) & libc::POLLERR != 0;
+/// Whether a write to the connection at `fd`, which nobody reads any more, is the first one.
+fn is_first(fd: RawFd) -> bool {
     let spend = |mark: &AtomicU8| mark.swap(SPENT, Ordering::Relaxed) == OPEN;
-    ends_of(fd).is_some() && !is_reset() && mark_of(fd).is_some_and(spend)
+    ends_of(fd).is_some() && mark_of(fd).is_some_and(spend)
 }

@@ -51,6 +51,7 @@ impl TcpRelay {
 
     /// Marks the connection as failed; nothing more is sent.
     pub fn fail(&mut self) {
+        self.unsent.clear();
         self.half = TcpHalf::Failed;
     }
 

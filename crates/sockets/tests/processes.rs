@@ -106,6 +106,12 @@ fn the_peer_of_a_process_that_is_killed_is_reset() {
 }
 
 #[test]
+fn a_relay_passes_the_reset_of_its_peer_on() {
+    let [server, _] = run("endings.c", "caller", RELAY);
+    assert_eq!(count(&server, RELAY), 1, "{server}");
+}
+
+#[test]
 fn a_close_that_is_to_reset_does() {
     let all = [SDP, RELAY].map(|carrier| ["reset", "inherited"].map(|how| (carrier, how)));
     for (carrier, how) in all.into_iter().flatten() {

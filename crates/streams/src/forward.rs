@@ -8,14 +8,15 @@
 //!
 //! Order: [`parse_forward`] for each argument; [`run`] at both ends.
 
-use std::collections::HashSet;
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use weft_os::sys;
 use weft_session::MessageChannel;
 
 use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent, socket_fds};
@@ -89,7 +90,8 @@ pub fn run(
     tell: &dyn Fn(&str),
     ready: &dyn Fn(),
 ) -> Result<()> {
-    allow_descriptors();
+    // Each connection needs one.
+    sys::raise_descriptor_limit();
     let streams = EventLoop::new(channel)?;
     let listened = listen_all(end, forwards, &streams.events());
     if let Err(error) = &listened
@@ -101,16 +103,9 @@ pub fn run(
     listened?;
     streams.say(&StreamMessage::Ready)?;
     let events = streams.events();
-    let connecting = HashSet::new();
+    let connecting = Arc::default();
     let mut owner = Forwarder { end, forwards, events, next: 0, connecting, tell, ready };
     streams.run(&mut owner)
-}
-
-/// Takes as many descriptors as this process may have: each connection needs one.
-fn allow_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    // Where the system refuses there are fewer connections.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn listen_all(end: ForwardEnd, forwards: &[ForwardSpec], events: &EventSender) -> Result<()> {
@@ -160,7 +155,8 @@ struct Forwarder<'a> {
     events: EventSender,
     /// Connections that were taken here.
     next: u64,
-    connecting: HashSet<u64>,
+    /// Threads that connect.
+    connecting: Arc<AtomicUsize>,
     tell: &'a dyn Fn(&str),
     ready: &'a dyn Fn(),
 }
@@ -179,7 +175,7 @@ impl LoopOwner for Forwarder<'_> {
                 ensure!(!is_fatal, "{}", why.escape_debug());
                 (self.tell)(&why);
             }
-            OwnerEvent::StreamOver => self.connecting.retain(|id| streams.has(*id)),
+            OwnerEvent::StreamOver => {}
             OwnerEvent::PeerDone => bail!("the other end has ended"),
             OwnerEvent::Message(_) | OwnerEvent::Exited { .. } => {
                 bail!("the other end says something that forwarding does not need")
@@ -209,18 +205,22 @@ impl Forwarder<'_> {
         let forward =
             forward.filter(|it| is_peers && it.is_remote == (self.end == ForwardEnd::Near));
         let forward = forward.context("the other end opened a connection that nobody named")?;
-        if self.connecting.len() >= CONNECTING_MAX || streams.count() >= CONNECTIONS_MAX {
+        let connecting = self.connecting.load(Ordering::Acquire);
+        if connecting >= CONNECTING_MAX || streams.count() >= CONNECTIONS_MAX {
             return streams.say(&StreamMessage::Reset { id });
         }
         streams.add(id, None)?;
-        self.connecting.insert(id);
+        self.connecting.fetch_add(1, Ordering::AcqRel);
+        let connecting = Arc::clone(&self.connecting);
         let (host, port, events) = (forward.to_host.clone(), forward.to_port, self.events.clone());
         let connect = move || {
             let outcome = connect(&host, port);
+            connecting.fetch_sub(1, Ordering::AcqRel);
             events.send(LoopEvent::Connected { id, outcome });
         };
         let thread = thread::Builder::new().name("weft-connect".into()).stack_size(256 * 1024);
         if thread.spawn(connect).is_err() {
+            self.connecting.fetch_sub(1, Ordering::AcqRel);
             streams.cut(id);
             return streams.say(&StreamMessage::Reset { id });
         }

@@ -13,7 +13,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use weft_session::MessageChannel;
 
@@ -138,8 +138,14 @@ pub fn attach(channel: &MessageChannel, tell: &dyn Fn(&str)) -> Result<u8> {
     streams.add(STDERR, Some(StreamFds { output: Some(stderr), ..StreamFds::default() }))?;
     let mut owner = NearCommand { status: None, tell };
     streams.run(&mut owner)?;
-    for thread in [written, complained] {
-        join(thread);
+    let outcomes = [("stdout", join(written)), ("stderr", join(complained))];
+    for (name, outcome) in outcomes {
+        // A command that failed for that reason has its own status.
+        if let Err(error) = outcome {
+            let why = format!("writing {name}: {error}");
+            ensure!(owner.status != Some(0), "{why}");
+            tell(&why);
+        }
     }
     // The command took the failed read for the end of its input.
     if let Some(error) = unread.get()
@@ -151,8 +157,8 @@ pub fn attach(channel: &MessageChannel, tell: &dyn Fn(&str)) -> Result<u8> {
 }
 
 /// What was written is out when the thread has ended.
-fn join(thread: JoinHandle<()>) {
-    let _ = thread.join();
+fn join(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread has failed")))
 }
 
 struct NearCommand<'a> {

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
@@ -34,7 +35,7 @@ pub fn from(source: impl AsFd) -> io::Result<(OwnedFd, Arc<OnceLock<io::Error>>)
     let failed = Arc::clone(&failure);
     thread::Builder::new().name("weft-stdin".into()).spawn(move || {
         let write = File::from(write);
-        if let Err(error) = carry(source, &write)
+        if let Err(Carried::Source(error)) = carry(source, &write)
             && error.raw_os_error() != Some(Errno::BADF.raw_os_error())
         {
             // Before the other side sees the end.
@@ -44,16 +45,20 @@ pub fn from(source: impl AsFd) -> io::Result<(OwnedFd, Arc<OnceLock<io::Error>>)
     Ok((read, failure))
 }
 
-/// A descriptor to write what goes to `target`, and the thread, which ends when all is written.
+/// A descriptor to write what goes to `target`, and the thread, which ends when all is written, or
+/// with the error by which the target has failed: not with that of one which nobody reads any more.
 ///
 /// # Errors
 /// No descriptor or thread is left.
-pub fn to(target: impl AsFd) -> io::Result<(OwnedFd, JoinHandle<()>)> {
+pub fn to(target: impl AsFd) -> io::Result<(OwnedFd, JoinHandle<io::Result<()>>)> {
     let target = File::from(target.as_fd().try_clone_to_owned()?);
     let (read, write) = pipe()?;
     rustix::io::ioctl_fionbio(&write, true)?;
     let thread = thread::Builder::new().name("weft-stdout".into());
-    let thread = thread.spawn(move || drop(carry(read.into(), &target)))?;
+    let thread = thread.spawn(move || match carry(read.into(), &target) {
+        Err(Carried::Target(error)) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    })?;
     Ok((write, thread))
 }
 
@@ -64,22 +69,46 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
-/// Moves bytes until either side ends.
+/// The side that has failed.
+enum Carried {
+    Source(io::Error),
+    Target(io::Error),
+}
+
+/// Moves bytes until `from` ends.
 ///
 /// # Errors
-/// `from` cannot be read.
-fn carry(mut from: File, mut to: &File) -> io::Result<()> {
+/// Either side has failed.
+fn carry(mut from: File, to: &File) -> Result<(), Carried> {
     let mut bytes = vec![0; CHUNK];
     loop {
         match from.read(&mut bytes) {
             Ok(0) => return Ok(()),
-            Ok(count) => {
-                if to.write_all(&bytes[..count]).is_err() {
-                    return Ok(());
-                }
-            }
+            Ok(count) => write_all(to, &bytes[..count]).map_err(Carried::Target)?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(&from, PollFlags::IN).map_err(Carried::Source)?;
+            }
+            Err(error) => return Err(Carried::Source(error)),
+        }
+    }
+}
+
+/// Writes all of `bytes`, also where another process has made the open file one that does not wait.
+fn write_all(mut to: &File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(to, PollFlags::OUT)?,
             Err(error) => return Err(error),
         }
     }
+    Ok(())
+}
+
+fn wait(file: &File, event: PollFlags) -> io::Result<()> {
+    let ready = rustix::event::poll(&mut [PollFd::new(file, event)], None);
+    ready.map(drop).or_else(|errno| if errno == Errno::INTR { Ok(()) } else { Err(errno.into()) })
 }

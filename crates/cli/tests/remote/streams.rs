@@ -68,6 +68,19 @@ fn a_stdin_that_cannot_be_read_is_no_success() {
     assert!(text(&output.stderr).contains("reading stdin: Is a directory"));
 }
 
+/// What is missing at its end would not be missed.
+#[test]
+fn a_stdout_that_cannot_be_written_is_no_success() {
+    let Some(host) = FarHost::start("pipe-unwritten") else { return };
+    let mut weft = host.weft("pipe");
+    weft.args(["far", "--", "echo", "all"]);
+    weft.stdin(Stdio::null()).stdout(std::fs::File::create("/dev/full").unwrap());
+    let output = weft.output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let said = text(&output.stderr);
+    assert!(said.contains("writing stdout: No space left on device"), "{said}");
+}
+
 /// A shell ends so where it finds no command, with what others have written before.
 #[test]
 fn a_status_of_127_does_not_cut_the_output_off() {
@@ -176,7 +189,7 @@ fn connections_are_forwarded_from_here_and_from_there() {
 /// How many connections are open at once; `WEFT_CONNECTIONS` asks for more.
 fn connections() -> usize {
     let asked = std::env::var("WEFT_CONNECTIONS").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(600)
+    asked.and_then(|text| text.parse().ok()).unwrap_or(1200)
 }
 
 #[test]

@@ -252,11 +252,13 @@ impl ConnInner {
         }
     }
 
-    /// Whether both halves of a connection over TCP have ended.
+    /// Whether both halves of a connection over TCP have ended, or it has failed.
     pub fn is_relay_done(&self) -> bool {
+        let has_failed = self.relay.has_failed();
         let sent = self.relay.is_flushed() && self.app_half > AppHalf::Open;
         let flushed = self.app.as_ref().is_none_or(AppSocket::is_flushed);
-        sent && (self.app_half == AppHalf::Closed || self.is_end_told && flushed)
+        let told = (self.is_end_told || has_failed) && flushed;
+        sent && (self.app_half == AppHalf::Closed || told)
     }
 
     /// The application has closed its socket.

@@ -125,6 +125,12 @@ impl SdpConn {
         if inner.attempt.is_some() {
             self.decide(inner);
         }
+        if inner.attempt.is_some() && inner.app.as_ref().is_some_and(AppSocket::is_left) {
+            // Nobody waits for what comes of it.
+            inner.attempt = None;
+            self.finish(inner);
+            return;
+        }
         if inner.attempt.is_none() {
             inner.check_shadow();
             // Before the application may have left.
@@ -267,7 +273,7 @@ impl SdpConn {
     /// locked, perhaps by this very thread, if it is in a signal handler.
     pub fn has_unsent(&self) -> Option<bool> {
         let mut inner = self.inner.try_lock()?;
-        if inner.is_over() || inner.phase().is_unclaimed() {
+        if inner.is_over() || inner.phase().is_unclaimed() || inner.attempt.is_some() {
             return Some(false);
         }
         Some(match inner.stream.as_mut().and_then(SdpStream::parts) {

@@ -267,7 +267,7 @@ impl ConnInner {
 
     fn push_relay(&mut self, scratch: &mut [u8]) -> bool {
         let (Some(app), Some(tcp)) = (&mut self.app, &self.shadow) else { return false };
-        if self.is_end_told {
+        if self.is_end_told || self.relay.has_failed() {
             return false;
         }
         // A read stops before an urgent byte, which then stands alone.
@@ -290,8 +290,8 @@ impl ConnInner {
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
             Err(error) if error.kind() == ErrorKind::Interrupted => true,
             Err(_) => {
+                // The application is told once all that came before is with it.
                 self.relay.fail();
-                self.is_end_told = true;
                 self.end_app_half();
                 false
             }

@@ -19,6 +19,13 @@ static int serve(const char *how)
 	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
 	fd = accept(listener, NULL, NULL);
 	CHECK(fd >= 0);
+	if (!strcmp(how, "caller")) {
+		/* The caller is killed with bytes unread: what it wrote is there, and then the reset. */
+		char octet;
+		CHECK(write(fd, "xx", 2) == 2 && read(fd, &octet, 1) == 1);
+		FAILS(read(fd, &octet, 1), ECONNRESET);
+		return 0;
+	}
 	if (strcmp(how, "exit")) {
 		char octet;
 		CHECK(write(fd, "x", 1) == 1 && read(fd, &octet, 1) == 1);
@@ -56,6 +63,13 @@ static int call(int port, const char *how)
 	size_t got = 0;
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	CHECK(connect(fd, (void *)&to, sizeof to) == 0);
+	if (!strcmp(how, "caller")) {
+		CHECK(read(fd, octets, 1) == 1 && write(fd, "y", 1) == 1);
+		struct pollfd unread = { fd, POLLIN, 0 };
+		CHECK(poll(&unread, 1, -1) == 1);
+		usleep(100000);
+		return 0;
+	}
 	if (strcmp(how, "exit")) {
 		CHECK(read(fd, octets, 1) == 1 && write(fd, "y", 1) == 1);
 		FAILS(read(fd, octets, 1), ECONNRESET);

@@ -164,13 +164,19 @@ static ssize_t greet(int fd, int way)
 static void check_late(void)
 {
 	int listener = listen_at(16), fd, other;
-	for (int way = 0; way < 6; way++) {
+	for (int way = 0; way < 7; way++) {
 		fd = socket(AF_INET, SOCK_STREAM, 0);
 		CHECK(call(fd) == 0 && (other = accept(listener, NULL, NULL)) >= 0);
+		/* Bytes that are not read make the close a reset. */
+		struct pollfd unread = { fd, POLLIN, 0 };
+		if (way == 6)
+			CHECK(greet(other, 0) == 5 && poll(&unread, 1, -1) == 1);
 		struct pollfd end = { other, POLLHUP | POLLRDHUP, 0 };
 		CHECK(close(fd) == 0 && poll(&end, 1, -1) == 1);
 		if (way == 5)
 			CHECK(shutdown(other, SHUT_WR) == 0);
+		else if (way == 6)
+			FAILS(greet(other, 0), ECONNRESET);
 		else
 			CHECK(greet(other, way) == 5);
 		signal(SIGPIPE, SIG_IGN);
