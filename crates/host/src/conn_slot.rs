@@ -353,7 +353,7 @@ impl ConnSlot {
     }
 
     fn tell(&self, outcome: Outcome) {
-        outcome.notices.tell(&self.host);
+        outcome.notices.tell();
         let Some(over) = outcome.over else { return };
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);

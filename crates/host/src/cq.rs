@@ -198,11 +198,17 @@ impl HostCq {
     /// The same as far as the queue is not to overflow.
     fn poll_limited(&self, out: &mut [Wc]) -> Result<usize, CqError> {
         let Some((left, limit)) = &self.left else { return self.take(out) };
-        let room = out.len().min(left.load(Ordering::Acquire) as usize);
+        let mut room = 0;
+        // Taken before they are polled: another thread may poll too.
+        let _none_left = left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
+            room = out.len().min(left as usize);
+            left.checked_sub(room as u64)
+        });
         if room > 0 || out.is_empty() {
-            let count = self.take(&mut out[..room])?;
-            left.fetch_sub(count as u64, Ordering::AcqRel);
-            return Ok(count);
+            let count = self.take(&mut out[..room]);
+            let taken = count.as_ref().copied().unwrap_or(0);
+            left.fetch_add((room - taken) as u64, Ordering::AcqRel);
+            return count;
         }
         // Whoever polls makes progress, and there is an overflow once there is one too many.
         self.look();

@@ -40,7 +40,10 @@ const FRESH: Duration = Duration::from_millis(10);
 /// The interfaces that are up and have an address, loopback last.
 pub fn interfaces() -> Arc<Vec<NetInterface>> {
     static ANSWER: Mutex<Option<(Instant, Arc<Vec<NetInterface>>)>> = Mutex::new(None);
-    let mut answer = ANSWER.lock();
+    // Not waited for: a child of fork may find the lock held by a thread that it does not have.
+    let Some(mut answer) = ANSWER.try_lock() else {
+        return Arc::new(settle(ask().unwrap_or_else(|Shortage| by_ioctl())));
+    };
     let now = clock::now();
     match &*answer {
         Some((asked, interfaces)) if now.duration_since(*asked) < FRESH => Arc::clone(interfaces),

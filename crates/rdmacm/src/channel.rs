@@ -40,7 +40,7 @@ impl IdEvent {
         self.listen.as_ref().unwrap_or(&self.id)
     }
 
-    fn is_of(&self, id: &CmId) -> bool {
+    pub(crate) fn is_of(&self, id: &CmId) -> bool {
         std::ptr::eq(Arc::as_ptr(self.owner()), id)
     }
 }
@@ -230,9 +230,13 @@ impl EventChannel {
 
     /// Takes the events of an id out of the queue.
     pub(crate) fn withdraw(&self, id: &CmId) -> Vec<IdEvent> {
+        self.withdraw_if(|delivery| delivery.is_of(id))
+    }
+
+    /// Takes events out of the queue.
+    pub(crate) fn withdraw_if(&self, is_wanted: impl Fn(&IdEvent) -> bool) -> Vec<IdEvent> {
         let mut queue = self.queue.lock();
-        let (taken, kept): (VecDeque<_>, VecDeque<_>) =
-            queue.drain(..).partition(|delivery| delivery.is_of(id));
+        let (taken, kept): (VecDeque<_>, VecDeque<_>) = queue.drain(..).partition(is_wanted);
         *queue = kept;
         drop(queue);
         for _ in 0..taken.len() {

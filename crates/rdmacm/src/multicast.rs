@@ -49,17 +49,18 @@ impl CmId {
         self.lock().memberships.iter().any(|known| known.group == group)
     }
 
-    /// Leaves a group; whether it was in it.
+    /// Leaves a group; whether it was in it. That it has joined is not told any more: the
+    /// application may free what it gave along.
     pub fn leave_group(&self, group: IpAddr) -> bool {
-        let left = {
-            let memberships = &mut self.lock().memberships;
-            let at = memberships.iter().position(|known| known.group == group);
-            at.map(|at| memberships.swap_remove(at))
-        };
-        left.is_some_and(|membership| {
-            membership.leave();
-            true
-        })
+        let mut inner = self.lock();
+        let at = inner.memberships.iter().position(|known| known.group == group);
+        let Some(membership) = at.map(|at| inner.memberships.swap_remove(at)) else { return false };
+        let channel = inner.channel.clone();
+        drop(inner);
+        membership.leave();
+        let is_joined = |delivery: &IdEvent| delivery.join.is_some_and(|join| join.group == group);
+        drop(channel.withdraw_if(|delivery| delivery.is_of(self) && is_joined(delivery)));
+        true
     }
 
     pub(crate) fn leave_groups(&self) {

@@ -248,7 +248,11 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     if !late_writes::is_marked(fd) {
         return send(flags);
     }
-    // SAFETY: the kernel has read the message, and the parts that it names.
-    let bytes = || unsafe { bytes_of((*message).msg_iov, (*message).msg_iovlen) };
+    let bytes = || {
+        // SAFETY: the kernel has read it there.
+        let plain = unsafe { message.read() };
+        // SAFETY: as above, the parts that it names.
+        unsafe { bytes_of(plain.msg_iov, plain.msg_iovlen) }
+    };
     late_writes::send(fd, bytes, || send(flags | libc::MSG_NOSIGNAL), || send(flags))
 }

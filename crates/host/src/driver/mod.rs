@@ -432,8 +432,9 @@ impl Driver {
         let core = &mut self.core;
         if core.phase.has_socket() {
             core.watch(now, watch, this);
-        } else {
-            notices.finished = core.token.take();
+        } else if let Some(token) = core.token.take() {
+            // Under the lock: the next connection of the queue pair may have the same socket.
+            core.host.reactor().remove(token);
         }
         notices
     }

@@ -3,10 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weft_reactor::Token;
 use weft_rnic::{ConnectionEnd, Established};
-
-use crate::host::Host;
 
 /// Learns what becomes of a connection.
 pub trait LinkWatcher: Send + Sync {
@@ -53,19 +50,16 @@ pub(crate) struct Notices {
     pub established: Option<Arc<dyn LinkWatcher>>,
     pub answered: Option<(Arc<dyn LinkWatcher>, Answer)>,
     pub disconnected: Option<Arc<dyn LinkWatcher>>,
-    /// What the reactor watches no more.
-    pub finished: Option<Token>,
 }
 
 impl Notices {
     pub fn are_none(&self) -> bool {
-        let Self { established, answered, disconnected, finished } = self;
-        let told = established.is_some() || answered.is_some() || disconnected.is_some();
-        !told && finished.is_none()
+        let Self { established, answered, disconnected } = self;
+        established.is_none() && answered.is_none() && disconnected.is_none()
     }
 
-    /// Tells them; `host` is the connection's.
-    pub fn tell(self, host: &Host) {
+    /// Tells them.
+    pub fn tell(self) {
         if let Some(watcher) = self.established {
             watcher.established();
         }
@@ -74,9 +68,6 @@ impl Notices {
         }
         if let Some(watcher) = self.disconnected {
             watcher.disconnected();
-        }
-        if let Some(token) = self.finished {
-            host.reactor().remove(token);
         }
     }
 }

@@ -148,9 +148,10 @@ fn accept_into(listen: &IdObject, delivery: &IdEvent) -> Option<&'static IdObjec
     let object = unsafe { &*object };
     if listen.is_sync() {
         object.head.sync.set(1);
-        if let Some(own) = ChannelObject::live(channel) {
-            cm.migrate(&own);
-        }
+    }
+    // The listener may have moved to another channel since the request came.
+    if let Some(own) = ChannelObject::live(channel).filter(|own| !Arc::ptr_eq(own, &cm.channel())) {
+        cm.migrate(&own);
     }
     object.show_addresses();
     object.show_device();

@@ -66,7 +66,12 @@ pub fn create(
     let channel = if sync { ChannelObject::create()? } else { channel };
     let events = ChannelObject::live(channel).ok_or(libc::EINVAL)?;
     let cm = CmId::new(events, space, rdma::host().settings().transport);
-    cm.device().and_then(CmaDevice::get).ok_or(libc::ENODEV)?;
+    if cm.device().and_then(CmaDevice::get).is_none() {
+        if sync {
+            ChannelObject::destroy(channel);
+        }
+        return Err(libc::ENODEV);
+    }
     let object = IdObject::create(cm, channel, context, port_space);
     // SAFETY: the object was just made.
     unsafe { &*object }.head.sync.set(c_int::from(sync));

@@ -373,6 +373,33 @@ static void connection(void)
 	}
 }
 
+/* Requests that wait move with their listener, and with them what comes of them. */
+static void moved_listener(void)
+{
+	struct rdma_cm_id *active = route();
+	give_qp(active);
+	struct rdma_conn_param param = hello;
+	CHECK(rdma_connect(active, &param) == 0);
+	struct pollfd waits = { here->fd, POLLIN, 0 };
+	CHECK(poll(&waits, 1, -1) == 1 && rdma_migrate_id(listener, there) == 0);
+	struct rdma_cm_event *event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *passive = event->id;
+	CHECK(passive->channel == there && rdma_ack_cm_event(event) == 0);
+	CHECK(rdma_migrate_id(listener, here) == 0);
+	give_qp(passive);
+	CHECK(rdma_accept(passive, &param) == 0);
+	for (int i = 0; i < 2; i++)
+		expect(there, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(rdma_disconnect(active) == 0 && rdma_disconnect(passive) == 0);
+	for (int i = 0; i < 2; i++)
+		expect(there, RDMA_CM_EVENT_DISCONNECTED);
+	for (int i = 0; i < 2; i++) {
+		struct rdma_cm_id *id = i ? passive : active;
+		rdma_destroy_qp(id);
+		CHECK(rdma_destroy_id(id) == 0);
+	}
+}
+
 static void rejection(void)
 {
 	struct rdma_cm_id *active = route();
@@ -556,6 +583,7 @@ int main(void)
 	wrong_order();
 	devices();
 	connection();
+	moved_listener();
 	rejection();
 	foreign_queue_pair();
 	foreign_queue_pair_that_is_called();

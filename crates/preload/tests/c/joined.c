@@ -1,5 +1,7 @@
 /* Groups that ids of rdma-cm join: what the event says, who receives, and the end. */
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <unistd.h>
@@ -118,6 +120,15 @@ int main(void)
 	send_to_all(&sender, 'b');
 	received(&member, 'b');
 	nothing(&gone);
+
+	/* Who has left is not told any more that it has joined. */
+	struct rdma_cm_event *event;
+	struct pollfd waits = { gone.channel->fd, POLLIN, 0 };
+	CHECK(!rdma_join_multicast(gone.id, (struct sockaddr *)&group, NULL));
+	CHECK(poll(&waits, 1, -1) == 1);
+	CHECK(!rdma_leave_multicast(gone.id, (struct sockaddr *)&group));
+	CHECK(fcntl(gone.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+	CHECK(rdma_get_cm_event(gone.channel, &event) == -1 && errno == EAGAIN);
 
 	CHECK(!rdma_create_id(sender.channel, &stream, NULL, RDMA_PS_TCP));
 	CHECK(rdma_join_multicast(stream, (struct sockaddr *)&group, NULL) == -1);
