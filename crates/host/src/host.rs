@@ -397,6 +397,14 @@ impl Host {
         self.local().time_waits.answer(port, route, datagram);
     }
 
+    /// Gives up the UDP port `number`, where it is kept only for peers of connections that have
+    /// ended, so that it can be bound again.
+    pub fn free_port(&self, number: u16) {
+        if let Some(local) = self.begun() {
+            local.time_waits.release_number(self, number);
+        }
+    }
+
     /// Fails a call for a device that is to fail.
     ///
     /// # Errors

@@ -205,7 +205,8 @@ impl IwarpPort {
         if self.listens.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        socket::listen(self.socket.as_fd(), BACKLOG)?;
+        socket::listen(self.socket.as_fd(), BACKLOG)
+            .inspect_err(|_| self.listens.store(false, Ordering::Release))?;
         if let (Some(this), Some(host)) = (self.this.upgrade(), self.host.upgrade()) {
             let any = (Ipv4Addr::UNSPECIFIED, self.number).into();
             let _once =

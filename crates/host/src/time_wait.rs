@@ -85,10 +85,19 @@ impl TimeWaits {
 
     /// Hears no more of what comes to `port` of a queue pair of `host`.
     pub fn release(&self, host: &Host, port: &Arc<UdpPort>) {
+        self.release_if(host, |kept| Arc::ptr_eq(kept, port));
+    }
+
+    /// The same for the sockets at a port that somebody else is to have.
+    pub fn release_number(&self, host: &Host, number: u16) {
+        self.release_if(host, |kept| kept.number() == number);
+    }
+
+    fn release_if(&self, host: &Host, is_wanted: impl Fn(&Arc<UdpPort>) -> bool) {
         let released: VecDeque<_> = {
             let mut table = self.0.lock();
             let all = std::mem::take(&mut table.sockets);
-            let (released, kept) = all.into_iter().partition(|kept| Arc::ptr_eq(&kept.port, port));
+            let (released, kept) = all.into_iter().partition(|kept| is_wanted(&kept.port));
             table.sockets = kept;
             released
         };
@@ -176,6 +185,9 @@ mod tests {
         }
         host.local().time_waits.release(&host, &port);
         assert_eq!(Arc::strong_count(&port), 1, "nobody else has it");
+        keep_socket(&host, Arc::clone(&port), None, until_ns);
+        host.free_port(port.number());
+        assert_eq!(Arc::strong_count(&port), 1, "it can be bound again");
         let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut room = vec![0; BUNDLE_OCTETS];
         for byte in 0..100 {

@@ -456,6 +456,9 @@ impl IdInner {
         addr: SocketAddr,
     ) -> Result<(), CmError> {
         self.keep_to(addr.ip())?;
+        if addr.port() != 0 {
+            self.channel.host().free_port(addr.port());
+        }
         let sockets = Sockets::bind(addr, space, self.transport, self.options.manners)?;
         self.local = Some(sockets.local_addr()?);
         self.stage = IdStage::Bound(sockets);
