@@ -16,6 +16,7 @@ use weft_session::SshArgs;
 use weft_session::client::{self, FarSession};
 use weft_units::Bitrate;
 
+use crate::asked_names::AskedNames;
 use crate::messages::{CopyOptions, CopyRequest};
 use crate::meter::{Meter, ShowStyle, get};
 use crate::rel_path::escape;
@@ -203,7 +204,8 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
         }
         CopyRoute::Down { groups, destination } => groups.iter().try_for_each(|(host, sources)| {
             let session = start(host, &ask_for(sources))?;
-            receive::receive(session.channel(), destination, &options, meter)?;
+            let asked = AskedNames::of(sources, options.recursive);
+            receive::receive(session.channel(), destination, &options, Some(asked), meter)?;
             session.close()
         }),
         CopyRoute::FromStdin { host, destination } => {

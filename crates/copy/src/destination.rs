@@ -265,6 +265,11 @@ impl DestinationTree {
         self.root.as_ref().map(|root| root.as_fd())
     }
 
+    /// Whether it is the name of one file, whatever that is called at its source.
+    pub fn is_single(&self) -> bool {
+        self.single.is_some()
+    }
+
     /// A path of the sender's as a person may find it here.
     pub fn show(&self, path: &RelPath) -> String {
         if self.single.is_some() || path.is_root() {

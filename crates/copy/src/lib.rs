@@ -18,6 +18,7 @@
 //! Order of calls: [`command::main`] here, [`far::serve`] there.
 #![forbid(unsafe_code)]
 
+pub mod asked_names;
 pub mod byte_ranges;
 pub mod byte_stream;
 pub mod command;

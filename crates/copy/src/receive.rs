@@ -29,6 +29,7 @@ use weft_sync::Mutex;
 
 use self::late::LateEntries;
 use self::open_files::{OpenFiles, WantedFile};
+use crate::asked_names::AskedNames;
 use crate::destination::{DestinationTree, modified};
 use crate::messages::{
     CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, PIECE_MAX, ToReceiver, ToSender,
@@ -69,6 +70,7 @@ enum DiskWork {
 
 struct FileReceiver<'a> {
     options: &'a CopyOptions,
+    asked: Option<AskedNames>,
     meter: &'a Meter,
     tree: DestinationTree,
     files: Mutex<OpenFiles>,
@@ -88,7 +90,8 @@ struct FileReceiver<'a> {
     to: ChannelSender,
 }
 
-/// Receives into `destination` what the far end sends.
+/// Receives into `destination` what the far end sends: what it was `asked` for, if this is the end
+/// that asks.
 ///
 /// # Errors
 /// The copy cannot go on: the channel has failed, the disk is full, the destination cannot be
@@ -97,6 +100,7 @@ pub fn receive(
     channel: &MessageChannel,
     destination: &[u8],
     options: &CopyOptions,
+    asked: Option<AskedNames>,
     meter: &Meter,
 ) -> Result<()> {
     let mut incoming = channel.receiver();
@@ -112,6 +116,7 @@ pub fn receive(
     })?;
     let receiver = FileReceiver {
         options,
+        asked,
         meter,
         tree,
         files: Mutex::default(),
@@ -216,10 +221,19 @@ impl FileReceiver<'_> {
         }
     }
 
+    /// The path here for one of the sender's.
+    fn path(&self, named: &[u8], is_directory: bool) -> Result<RelPath> {
+        let path = RelPath::parse(named)?;
+        if let Some(asked) = self.asked.as_ref().filter(|_| !self.tree.is_single()) {
+            asked.check(&path, is_directory)?;
+        }
+        self.tree.map(path)
+    }
+
     fn take_entry(&self, entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
         let number = late.listed;
         late.listed += 1;
-        let path = self.tree.map(RelPath::parse(&entry.path)?)?;
+        let path = self.path(&entry.path, matches!(entry.kind, ListedKind::Directory))?;
         let outcome = match &entry.kind {
             ListedKind::File { size, digest } => {
                 self.files.lock().unclosed.insert(number);
@@ -239,7 +253,7 @@ impl FileReceiver<'_> {
             }
             ListedKind::Symlink { target } => self.make_symlink(&path, &entry, target),
             ListedKind::Hardlink { to } => {
-                let to = self.tree.map(RelPath::parse(to)?)?;
+                let to = self.path(to, false)?;
                 late.hardlinks.push((path.clone(), to));
                 Ok(())
             }

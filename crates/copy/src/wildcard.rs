@@ -8,7 +8,7 @@
 //! Invariant: what exists as it was named is meant as it was named, so that a file whose name has
 //! these bytes can be copied; and a pattern that matches nothing is left, to be told as missing.
 //!
-//! Order: [`expand`] is all.
+//! Order: [`expand`] at the far end, [`is_meant`] at the near one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -49,12 +49,15 @@ fn step(dir: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     // One that cannot be read has nothing that matches, as for a shell.
     let names = fs::read_dir(at).into_iter().flatten().flatten();
     let names = names.map(|entry| entry.file_name().into_vec());
-    let is_meant = |name: &Vec<u8>| {
-        (!name.starts_with(b".") || pattern.starts_with(b".")) && is_match(pattern, name)
-    };
-    let mut names: Vec<_> = names.filter(is_meant).collect();
+    let mut names: Vec<_> = names.filter(|name| is_meant(pattern, name)).collect();
     names.sort_unstable();
     names.into_iter().map(|name| dir.join(OsString::from_vec(name))).collect()
+}
+
+/// Whether a source whose last part is `pattern` may stand for `name`: it is that, or matches.
+pub fn is_meant(pattern: &[u8], name: &[u8]) -> bool {
+    let is_hidden = name.starts_with(b".") && !pattern.starts_with(b".");
+    pattern == name || has_wildcard(pattern) && !is_hidden && is_match(pattern, name)
 }
 
 /// Whether `name` matches all of `pattern`. Goes back to the last `*` only, so its time is bounded

@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use weft_copy::asked_names::AskedNames;
 use weft_copy::messages::{
     CopyOptions, FilePiece, ListedEntry, ListedKind, SourceTime, ToReceiver, ToSender,
     parse_replies, send_message,
@@ -66,7 +67,8 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
     let meter = Meter::new(ShowStyle::Silent, false);
     let options = CopyOptions { recursive: true, ..CopyOptions::default() };
     let path = destination.as_os_str().as_encoded_bytes();
-    let outcome = receive::receive(&near, path, &options, &meter);
+    let asked = AskedNames::of(&[b"dir/".to_vec()], true);
+    let outcome = receive::receive(&near, path, &options, Some(asked), &meter);
     drop(near);
     sending.join().unwrap();
     hearing.join().unwrap();

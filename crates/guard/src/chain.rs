@@ -9,7 +9,7 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use crate::{call, take_fault};
+use crate::{call, handle_blocked, take_fault};
 
 /// What a handler is called with.
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
@@ -172,6 +172,16 @@ pub(crate) fn unblock() -> bool {
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut()) };
     }
     installed
+}
+
+/// The calling thread has changed its mask by `how` and `set`. If the two signals are blocked now,
+/// the next access lets them reach it again.
+pub fn handle_mask(how: c_int, set: &libc::sigset_t) {
+    // SAFETY: `set` is a live set.
+    let blocks = |signal| unsafe { libc::sigismember(set, signal) } == 1;
+    if how != libc::SIG_UNBLOCK && BEHIND.iter().any(|behind| blocks(behind.signal)) {
+        handle_blocked();
+    }
 }
 
 /// The C library's `sigaction` as the application is to see it: what it says of SIGSEGV and SIGBUS

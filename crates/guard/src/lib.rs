@@ -7,7 +7,7 @@
 //! Order of calls: [`install`] before the first region is registered, [`attempt`] around each
 //! access ([`read`], [`write()`]). Whoever interposes the C library's `sigaction` passes
 //! the call to [`sigaction`], so that the application's handlers get every other fault, with their
-//! own masks, flags and stacks.
+//! own masks, flags and stacks; and tells of each change of a thread's mask by [`handle_mask`].
 //!
 //! Invariant: a fault outside of an [`attempt`] has the effect that it would have without this
 //! crate.
@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use chain::{install, sigaction};
+pub use chain::{handle_mask, install, sigaction};
 
 /// The access under way on a thread.
 struct GuardedAccess {
@@ -83,6 +83,11 @@ fn prepare() {
             this.is_ready.set(chain::unblock());
         }
     });
+}
+
+/// The signals may be blocked on this thread by now.
+fn handle_blocked() {
+    ACCESS.with(|this| this.is_ready.set(false));
 }
 
 unsafe extern "C" fn perform<A: FnOnce()>(data: *mut c_void) {

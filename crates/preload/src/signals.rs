@@ -1,11 +1,19 @@
 //! The application's dispositions of SIGSEGV and SIGBUS, behind the handler for memory that it
-//! unmapped while it was registered.
+//! unmapped while it was registered, and its masks.
 
 use std::ffi::c_int;
 use std::mem;
+use std::ptr;
+
+use libc::sigset_t;
 
 use crate::errno;
 use crate::real::next;
+
+/// The signals by which the C library cancels threads and changes their rights.
+const OWN_SIGNALS: [c_int; 2] = [32, 33];
+/// Bytes of a set of signals, as the kernel has it.
+const KERNEL_SET_BYTES: usize = 8;
 
 /// `sigaction`: once memory is registered, the application's handlers of the two signals stand
 /// behind ours, and it does not see that.
@@ -26,6 +34,67 @@ pub unsafe extern "C" fn sigaction(
         // SAFETY: the arguments are the caller's own, for the same function.
         Some(real) => unsafe { real(signal, action, old) },
         None => errno::code(libc::ENOSYS),
+    }
+}
+
+/// Changes the mask of this thread as the C library does, which keeps its own two signals out of
+/// it; gives an errno. By a system call: a handler may do it, where the next definition could not
+/// be looked for.
+///
+/// # Safety
+/// As of `pthread_sigmask`.
+unsafe fn change_mask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: null or a set, by contract.
+    let mut wanted = unsafe { set.as_ref() }.copied();
+    if let Some(wanted) = &mut wanted {
+        for signal in OWN_SIGNALS {
+            // SAFETY: a live set.
+            unsafe { libc::sigdelset(wanted, signal) };
+        }
+    }
+    let at = wanted.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: a live set or null, and the caller's, of which the kernel writes the first bytes.
+    let done = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, at, old, KERNEL_SET_BYTES) };
+    if done < 0 {
+        return errno::get();
+    }
+    if let Some(wanted) = &wanted {
+        weft_guard::handle_mask(how, wanted);
+    }
+    0
+}
+
+/// `pthread_sigmask`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_sigmask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+) -> c_int {
+    let before = errno::get();
+    // SAFETY: the caller's contract is the same.
+    let code = unsafe { change_mask(how, set, old) };
+    errno::set(before);
+    code
+}
+
+/// `sigprocmask`, the same with `errno`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigprocmask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+) -> c_int {
+    // SAFETY: the caller's contract is the same.
+    match unsafe { change_mask(how, set, old) } {
+        0 => 0,
+        code => errno::minus_one(code),
     }
 }
 

@@ -207,6 +207,20 @@ static void handlers(void)
 	CHECK(end_of_child(SIG_IGN, 0) == -SIGSEGV && end_of_child(SIG_IGN, 1) == 7);
 }
 
+/* A thread may block every signal, at any time and by either call. */
+static void blocked(void)
+{
+	sigset_t all, before, now;
+	sigfillset(&all);
+	CHECK(pthread_sigmask(SIG_BLOCK, &all, &before) == 0);
+	of_the_sender(IBV_WR_SEND, 64);
+	CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
+	of_a_receive(3000);
+	CHECK(sigprocmask(SIG_SETMASK, &before, &now) == 0 && sigismember(&now, SIGUSR2));
+	CHECK(sigprocmask(99, &before, NULL) == -1 && errno == EINVAL);
+	CHECK(pthread_sigmask(99, &before, NULL) == EINVAL);
+}
+
 static void each(void)
 {
 	static const uint32_t lengths[] = { 1, 8, 64, 600, 3000, 3 * PAGE, LONGEST };
@@ -235,6 +249,8 @@ int main(int argc, char **argv)
 #endif
 	for (; way < WAYS; way++)
 		each();
+	way = FORBIDDEN;
+	blocked();
 	CHECK(faults == 0);
 	handlers();
 	return finish();
