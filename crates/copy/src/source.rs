@@ -112,6 +112,7 @@ pub fn list(
     each: &mut dyn FnMut(Listing) -> Result<()>,
 ) -> Result<()> {
     let mut names = HashMap::new();
+    let mut tops = HashMap::new();
     for source in sources {
         let root = expand_home(source);
         // With a slash at the end, or without a name of its own, its content is meant.
@@ -123,7 +124,17 @@ pub fn list(
                 let why = "is a directory, which -r copies";
                 each(Listing::Problem(format!("{} {why}", show(&root))))?;
             }
-            Ok(_) => walk(&root, &top, options, &mut names, each)?,
+            Ok(metadata) => {
+                // Directories of one name are merged.
+                let before = tops.insert(top.clone(), metadata.is_dir());
+                let is_merged = before.is_none_or(|is_dir| is_dir && metadata.is_dir());
+                if top.is_empty() || is_merged {
+                    walk(&root, &top, options, &mut names, each)?;
+                } else {
+                    let why = "has the name of a source before it, and would replace it";
+                    each(Listing::Problem(format!("{} {why}", show(&root))))?;
+                }
+            }
         }
     }
     Ok(())
@@ -175,6 +186,13 @@ fn join(top: &[u8], below: &[u8]) -> Vec<u8> {
     parts.collect::<Vec<_>>().join(&b'/')
 }
 
+/// Whether a file has a byte to read. One that cannot be read has none, as its size says.
+fn has_content(at: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(at, flags, Mode::empty());
+    file.is_ok_and(|file| rustix::io::read(file, &mut [0; 1]).is_ok_and(|count| count > 0))
+}
+
 fn entry(
     at: &Path,
     path: Vec<u8>,
@@ -194,6 +212,10 @@ fn entry(
         return Ok(Listing::Problem(format!("{} is {what}: it is not copied", show(at))));
     } else if let Some(to) = other_name(metadata, &path, names) {
         ListedKind::Hardlink { to }
+    } else if metadata.size() == 0 && has_content(at) {
+        let why =
+            "has content but no size, as files in /proc have: `cat FILE | weft cp - TO` copies it";
+        return Ok(Listing::Problem(format!("{} {why}", show(at))));
     } else {
         let source = SourceFile::new(at, metadata);
         let digest = options.checksum.then(|| digest(&source)).transpose()?;

@@ -92,6 +92,7 @@ impl Host {
 
 extern "C" fn exit<H: HostHome>() {
     if let Some(local) = local::<H>() {
+        sys::hold_handlers();
         let until = clock::now() + LINGER;
         local.exits.store(true, Ordering::Release);
         local.connections.each(until, |connection| connection.hush());

@@ -362,6 +362,28 @@ pub fn without_signals<T>(act: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Keeps handlers of the application from running on this thread, which is ending the process: what
+/// they work on may be gone. Signals without a handler act as ever.
+pub fn hold_handlers() {
+    const FAULTS: [i32; 6] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
+    let has_handler = |signal: i32| {
+        // SAFETY: an action of zeroes is valid.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: `action` is a live local, and nothing is changed.
+        let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
+        asked == 0 && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+    };
+    let mut set = blocked_signals();
+    for signal in (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)) {
+        if has_handler(signal) {
+            // SAFETY: `set` is initialised.
+            unsafe { libc::sigaddset(&mut set, signal) };
+        }
+    }
+    set_blocked_signals(&set);
+}
+
 /// The signals that the calling thread blocks.
 pub fn blocked_signals() -> libc::sigset_t {
     // SAFETY: an all-zero set is a valid one, without signals.

@@ -1,7 +1,7 @@
 //! Client: runs one test for each size and reports the results.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -168,7 +168,8 @@ fn meet(
         ControlMessage::Ready { port, token } => (port, parse_token(&token)?),
         other => bail!("the other side said {other:?} instead of that it is ready"),
     };
-    let to = SocketAddr::new(address(control.stream().peer_addr()?).ip(), port);
+    let mut to = address(control.stream().peer_addr()?);
+    to.set_port(port);
     let device = options.device.as_deref();
     let control_here = &mut *control;
     let mut meet =

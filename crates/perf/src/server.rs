@@ -153,7 +153,8 @@ fn serve_client(
 ) -> Result<()> {
     let first = control.expect(PATIENCE)?;
     let peer = address(control.stream().peer_addr()?);
-    let at = SocketAddr::new(address(control.stream().local_addr()?).ip(), options.data_port());
+    let mut at = address(control.stream().local_addr()?);
+    at.set_port(options.data_port());
     let cm = Cm::new()?;
     let listener = cm.listen(at)?;
     let mut message: Result<ControlMessage> = Ok(first);

@@ -99,7 +99,8 @@ impl SdpListener {
         let names = request.names();
         let from = Ipv6Addr::from(names.from);
         let ip = if names.ip_version == 4 { last_four(names.from) } else { IpAddr::V6(from) };
-        let seen = id.peer_addr()?.ip().to_canonical();
+        let from_udp = id.peer_addr()?;
+        let seen = from_udp.ip().to_canonical();
         // A peer behind address translation would not be found by its TCP address.
         if seen != ip || !self.is_meant(id, &names.to) {
             return None;
@@ -107,7 +108,9 @@ impl SdpListener {
         if self.is_shared && !sys::is_only_listener(self.at.port()) {
             return None;
         }
-        let peer = SocketAddr::new(ip, names.port);
+        // With the interface, for an address that is good on one link only.
+        let mut peer = address::plain(from_udp);
+        peer.set_port(names.port);
         {
             let mut peers = self.peers();
             let now = clock::now();

@@ -45,6 +45,7 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn at_exit() {
+    weft_os::sys::hold_handlers();
     Registry::linger(HeldOutput::Written);
 }
 

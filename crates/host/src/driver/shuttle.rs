@@ -22,7 +22,7 @@ use weft_rnic::shuttle::{ConnectionEnd, Refusal, Route};
 use weft_rnic::wire::shuttle::PathId;
 use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{Conn, ConnEvent, Established, Input, Sending, ShuttleQp, Written};
-use weft_verbs::QpState;
+use weft_verbs::{QpFailure, QpState};
 
 use absence::Absence;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
@@ -404,7 +404,10 @@ impl Transport for ShuttleSocket {
 
     fn advance(&mut self, core: &mut Core, step: &Step) {
         if step.due {
-            core.handle(Input::Timeout, ns_at(clock::now()));
+            let now = clock::now();
+            // The process may have been stopped since the step began.
+            core.note_stop(now);
+            core.handle(Input::Timeout, ns_at(now));
         }
         self.await_peer(core);
         if self.lane.link().is_none() {
@@ -498,6 +501,10 @@ impl Transport for ShuttleSocket {
         }
         self.disconnect(core);
         self.told_at = clock::now();
+        if core.qp.failure().get() == Some(QpFailure::Unreachable) {
+            // The peer is known not to answer.
+            return true;
+        }
         let is_over = |core: &Core| {
             let ended = shuttle_of(core).is_none_or(|shuttle| shuttle.end().is_some());
             ended || core.phase == Phase::Closed

@@ -99,7 +99,7 @@ impl ShuttleConnection {
         // A segment may be a request, whose answer is the source's next segment.
         self.streams.wake(id);
         if let Ok(false) = taken {
-            self.heard_ns = now_ns;
+            self.heard_ns = self.heard_ns.max(now_ns);
             self.follow(now_ns, route, &header.ctrl, pn);
             return Ok(());
         }
@@ -211,7 +211,7 @@ impl ShuttleConnection {
 
     /// Records an authentic new packet.
     fn note(&mut self, now_ns: u64, route: Route, marked: bool, header: &CtrlHeader, pn: u64) {
-        self.heard_ns = now_ns;
+        self.heard_ns = self.heard_ns.max(now_ns);
         self.stats.packets_in += 1;
         self.follow(now_ns, route, header, pn);
         let path = &mut self.paths[usize::from(header.path.0)];
