@@ -44,15 +44,17 @@ pub unsafe extern "C" fn open_xrcd(
     let held = unsafe { Held::new(context) };
     // SAFETY: readable by contract.
     let ibv_xrcd_init_attr { comp_mask, fd, oflags } = unsafe { *attr };
-    if comp_mask != KNOWN {
-        return errno::null(libc::EINVAL);
-    }
     let file = (fd != -1).then_some(XrcdFile {
         fd,
         create: oflags & libc::O_CREAT != 0,
         exclusive: oflags & libc::O_EXCL != 0,
     });
     let core = match held.tail().core.open_xrcd(file) {
+        Ok(core) if comp_mask != KNOWN => {
+            // It may be one that was open before.
+            let _nobody_has_it = core.close();
+            return errno::null(libc::EINVAL);
+        }
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
     };
