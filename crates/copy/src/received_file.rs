@@ -290,7 +290,8 @@ mod tests {
         write(&first, 0);
         first.checkpoint(&place).unwrap();
         drop(first);
-        assert_eq!(open(1).wants(), [PIECE_MAX..SIZE]);
+        let rest = PIECE_MAX..SIZE;
+        assert_eq!(open(1).wants(), [rest]);
         // It is killed before its first checkpoint.
         write(&open(2), PIECE_MAX);
         let all = 0..SIZE;
