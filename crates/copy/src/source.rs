@@ -275,3 +275,52 @@ fn xattrs(at: &Path) -> Result<Vec<Xattr>> {
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paths that are found, and what is said of the others.
+    fn listed(sources: &[&[u8]]) -> (Vec<String>, Vec<String>) {
+        let sources: Vec<_> = sources.iter().map(|source| source.to_vec()).collect();
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        let options = CopyOptions { recursive: true, ..CopyOptions::default() };
+        let each = &mut |listing| -> Result<()> {
+            match listing {
+                Listing::Found(entry, _) => found.push(String::from_utf8(entry.path)?),
+                Listing::Problem(why) => problems.push(why),
+            }
+            Ok(())
+        };
+        list(&sources, &options, each).unwrap();
+        (found, problems)
+    }
+
+    #[test]
+    fn a_file_that_does_not_say_its_size_is_not_taken_for_an_empty_one() {
+        let (found, problems) = listed(&[b"/proc/self/stat"]);
+        assert!(
+            found.is_empty() && problems[0].contains("has content but no size"),
+            "{problems:?}"
+        );
+    }
+
+    #[test]
+    fn no_source_replaces_another() {
+        let dir = weft_testkit::Dir::new("same-names");
+        for sub in ["a", "b"] {
+            std::fs::create_dir_all(dir.path(sub).join("both")).unwrap();
+            dir.write(&format!("{sub}/file"), sub);
+            dir.write(&format!("{sub}/both/{sub}"), sub);
+        }
+        let at = |path: &str| dir.path(path).into_os_string().into_encoded_bytes();
+        let (found, problems) =
+            listed(&[&at("a/file"), &at("b/file"), &at("a/both"), &at("b/both")]);
+        assert_eq!(found, ["file", "both", "both/a", "both", "both/b"]);
+        assert!(problems.len() == 1 && problems[0].contains("b/file has the name"), "{problems:?}");
+        // Their content has names of its own.
+        assert!(
+            listed(&[&[&at("a")[..], b"/"].concat(), &[&at("b")[..], b"/"].concat()]).1.is_empty()
+        );
+    }
+}
