@@ -10,7 +10,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -117,7 +117,11 @@ impl EntryPlace {
             let open = || rustix::fs::openat(&*self.dir, &self.name, flags, mode);
             let file: File = match open() {
                 // A copy that ended late had given it the mode of its source already.
-                Err(Errno::ACCESS) if self.make_writable() => open()?,
+                Err(Errno::ACCESS) if self.make_writable()? => open()?,
+                Err(Errno::ACCESS) => {
+                    std::thread::park_timeout(LOCK_PAUSE);
+                    continue;
+                }
                 file => file?,
             }
             .into();
@@ -142,19 +146,23 @@ impl EntryPlace {
         Err(io::Error::other("another copy is writing it"))
     }
 
-    /// Lets its owner, which this process is, read and write the file there; whether it could.
-    fn make_writable(&self) -> bool {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(fd) = rustix::fs::openat(&*self.dir, &self.name, flags, Mode::empty()) else {
-            return false;
-        };
-        let is_own = rustix::fs::fstat(&fd).is_ok_and(|stat| {
-            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-                && stat.st_uid == rustix::process::geteuid().as_raw()
-        });
-        // The mode of what it leads to can be changed by this name of it alone.
-        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        is_own && rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR).is_ok()
+    /// Lets its owner read and write the file there, unless another copy is about to finish it;
+    /// whether it did.
+    fn make_writable(&self) -> io::Result<bool> {
+        let file = self.read()?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            locked => locked?,
+        }
+        // Whoever had the lock may have renamed it.
+        let opened = rustix::fs::fstat(&file)?;
+        let is_same = |stat: Stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino);
+        let is_there = self.stat()?.is_some_and(is_same);
+        if is_there && FileType::from_raw_mode(opened.st_mode) == FileType::RegularFile {
+            rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Gives what is there the name of `to`, in place of what had it.

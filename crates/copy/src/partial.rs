@@ -123,6 +123,11 @@ impl PartialFile {
         true
     }
 
+    /// Where the last of the bytes ends that the checkpoint in progress makes durable.
+    pub fn checkpoint_end(&self) -> u64 {
+        self.checkpoint.as_ref().map_or(0, ByteRanges::end)
+    }
+
     /// The data was flushed after the checkpoint had begun: gives the record to write.
     pub fn flushed(&mut self) -> Option<Vec<u8>> {
         self.durable.verified = self.checkpoint.take()?;

@@ -152,13 +152,17 @@ impl LargeFile {
         let _one_at_a_time = self.flushing.lock();
         *self.checked.lock() = clock::now();
         self.is_checkpoint_due.store(false, Ordering::Release);
-        let unread = {
+        let (unread, end) = {
             let mut state = self.state.lock();
             if !state.partial.begin_checkpoint() {
                 return Ok(());
             }
-            std::mem::take(&mut state.unread)
+            (std::mem::take(&mut state.unread), state.partial.checkpoint_end())
         };
+        if self.file.metadata()?.len() < end {
+            // A hole is at the end: bytes there would have made the file as long.
+            self.file.write_all_at(&[0], end - 1)?;
+        }
         rustix::fs::fdatasync(&self.file)?;
         self.read_back(&unread)?;
         let Some(record) = self.state.lock().partial.flushed() else { return Ok(()) };
@@ -296,5 +300,14 @@ mod tests {
         write(&open(2), PIECE_MAX);
         let all = 0..SIZE;
         assert_eq!(open(1).wants(), [all]);
+        // What ends in a hole is as long as the record says.
+        let file = open(3);
+        let hole =
+            FilePiece { file: 0, offset: PIECE_MAX, len: PIECE_MAX, hash: None, is_last: false };
+        file.take(&hole, None).unwrap();
+        file.checkpoint(&place).unwrap();
+        drop(file);
+        let first = 0..PIECE_MAX;
+        assert_eq!(open(3).wants(), [first]);
     }
 }

@@ -125,14 +125,16 @@ pub fn list(
                 each(Listing::Problem(format!("{} {why}", show(&root))))?;
             }
             Ok(metadata) => {
-                // Directories of one name are merged.
-                let before = tops.insert(top.clone(), metadata.is_dir());
-                let is_merged = before.is_none_or(|is_dir| is_dir && metadata.is_dir());
-                if top.is_empty() || is_merged {
-                    walk(&root, &top, options, &mut names, each)?;
-                } else {
-                    let why = "has the name of a source before it, and would replace it";
-                    each(Listing::Problem(format!("{} {why}", show(&root))))?;
+                let this = (metadata.is_dir(), metadata.dev(), metadata.ino());
+                match tops.insert(top.clone(), this).filter(|_| !top.is_empty()) {
+                    // It was named twice.
+                    Some(before) if before == this => {}
+                    // Directories of one name are merged.
+                    Some((is_dir, ..)) if !is_dir || !this.0 => {
+                        let why = "has the name of a source before it, and would replace it";
+                        each(Listing::Problem(format!("{} {why}", show(&root))))?;
+                    }
+                    _ => walk(&root, &top, options, &mut names, each)?,
                 }
             }
         }
@@ -189,8 +191,10 @@ fn join(top: &[u8], below: &[u8]) -> Vec<u8> {
 /// Whether a file has a byte to read. One that cannot be read has none, as its size says.
 fn has_content(at: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(at, flags, Mode::empty());
-    file.is_ok_and(|file| rustix::io::read(file, &mut [0; 1]).is_ok_and(|count| count > 0))
+    let Ok(file) = rustix::fs::open(at, flags, Mode::empty()) else { return false };
+    let has_byte = rustix::io::read(&file, &mut [0; 1]).is_ok_and(|count| count > 0);
+    // It may have grown since it was listed.
+    has_byte && rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_size == 0)
 }
 
 fn entry(
@@ -318,6 +322,7 @@ mod tests {
             listed(&[&at("a/file"), &at("b/file"), &at("a/both"), &at("b/both")]);
         assert_eq!(found, ["file", "both", "both/a", "both", "both/b"]);
         assert!(problems.len() == 1 && problems[0].contains("b/file has the name"), "{problems:?}");
+        assert_eq!(listed(&[&at("a/file"), &at("a/file")]), (vec!["file".into()], vec![]));
         // Their content has names of its own.
         assert!(
             listed(&[&[&at("a")[..], b"/"].concat(), &[&at("b")[..], b"/"].concat()]).1.is_empty()

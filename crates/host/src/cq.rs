@@ -3,13 +3,13 @@
 //! Once a completion is lost, every queue pair that completes there fails: its application could
 //! not know any more what became of its requests.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use weft_os::clock;
 use weft_reactor::{Pollable, Readiness};
-use weft_sync::RwLock;
+use weft_sync::{Mutex, RwLock};
 use weft_verbs::{Cq, CqError, Misuse, Wake, Wc};
 
 use crate::ProgressMode;
@@ -81,7 +81,7 @@ pub struct HostCq {
     busy: AtomicU32,
     max_cqe: u32,
     /// Completions that the application is still given, where the queue is to end after them.
-    left: Option<(AtomicU64, CqLimit)>,
+    left: Option<(Mutex<u64>, CqLimit)>,
 }
 
 impl HostCq {
@@ -103,7 +103,7 @@ impl HostCq {
             quiet: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             max_cqe,
-            left: limit.map(|limit| (AtomicU64::new(limit.completions), limit)),
+            left: limit.map(|limit| (Mutex::new(limit.completions), limit)),
         })
     }
 
@@ -198,17 +198,13 @@ impl HostCq {
     /// The same as far as the queue is not to overflow.
     fn poll_limited(&self, out: &mut [Wc]) -> Result<usize, CqError> {
         let Some((left, limit)) = &self.left else { return self.take(out) };
-        let mut room = 0;
-        // Taken before they are polled: another thread may poll too.
-        let _none_left = left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
-            room = out.len().min(left as usize);
-            left.checked_sub(room as u64)
-        });
+        // One thread at a time, so that the same completion is the last one every time.
+        let mut left = left.lock();
+        let room = out.len().min(*left as usize);
         if room > 0 || out.is_empty() {
-            let count = self.take(&mut out[..room]);
-            let taken = count.as_ref().copied().unwrap_or(0);
-            left.fetch_add((room - taken) as u64, Ordering::AcqRel);
-            return count;
+            let count = self.take(&mut out[..room])?;
+            *left -= count as u64;
+            return Ok(count);
         }
         // Whoever polls makes progress, and there is an overflow once there is one too many.
         self.look();

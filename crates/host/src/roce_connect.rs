@@ -76,8 +76,9 @@ impl HostQp {
         };
         let woken = self.slot.woken(self.inner());
         let driver = Driver::shuttle(self.host(), woken, Arc::clone(port), beginning);
-        self.slot.hold(Box::new(driver));
+        // What comes from now on is for this connection.
         self.host().local().time_waits.release(self.host(), port);
+        self.slot.hold(Box::new(driver));
         Ok(())
     }
 

@@ -10,8 +10,8 @@ use libc::sigset_t;
 use crate::errno;
 use crate::real::next;
 
-/// The signals by which the C library cancels threads and changes their rights.
-const OWN_SIGNALS: [c_int; 2] = [32, 33];
+/// The signals by which the C library cancels threads and changes their rights, 32 and 33.
+const OWN_SIGNALS: u64 = 0b11 << 31;
 /// Bytes of a set of signals, as the kernel has it.
 const KERNEL_SET_BYTES: usize = 8;
 
@@ -44,13 +44,12 @@ pub unsafe extern "C" fn sigaction(
 /// # Safety
 /// As of `pthread_sigmask`.
 unsafe fn change_mask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    let before = errno::get();
     // SAFETY: null or a set, by contract.
     let mut wanted = unsafe { set.as_ref() }.copied();
     if let Some(wanted) = &mut wanted {
-        for signal in OWN_SIGNALS {
-            // SAFETY: a live set.
-            unsafe { libc::sigdelset(wanted, signal) };
-        }
+        // SAFETY: a set begins with what the kernel has of it. Those of the C library refuse these.
+        unsafe { *ptr::from_mut(wanted).cast::<u64>() &= !OWN_SIGNALS };
     }
     let at = wanted.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: a live set or null, and the caller's, of which the kernel writes the first bytes.
@@ -61,6 +60,7 @@ unsafe fn change_mask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c
     if let Some(wanted) = &wanted {
         weft_guard::handle_mask(how, wanted);
     }
+    errno::set(before);
     0
 }
 

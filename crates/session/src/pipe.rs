@@ -5,8 +5,8 @@
 //!
 //! A thread reads, because nothing else could be told to whoever reads: that this side gives up.
 //!
-//! Invariant: a frame is written whole under a lock, and no more than one message is read ahead of
-//! who takes them, so memory is bounded by two messages.
+//! Invariant: a frame is written whole under a lock, and no more than two messages are read ahead
+//! of who takes them, so memory is bounded by three messages.
 //!
 //! Order: [`PipeLink::new`]; then any calls; [`PipeLink::finish`].
 

@@ -138,14 +138,13 @@ pub fn attach(channel: &MessageChannel, tell: &dyn Fn(&str)) -> Result<u8> {
     streams.add(STDERR, Some(StreamFds { output: Some(stderr), ..StreamFds::default() }))?;
     let mut owner = NearCommand { status: None, tell };
     streams.run(&mut owner)?;
-    let outcomes = [("stdout", join(written)), ("stderr", join(complained))];
-    for (name, outcome) in outcomes {
+    // What cannot be said on stderr cannot be told either.
+    let _said = join(complained);
+    if let Err(error) = join(written) {
+        let why = format!("writing stdout: {error}");
         // A command that failed for that reason has its own status.
-        if let Err(error) = outcome {
-            let why = format!("writing {name}: {error}");
-            ensure!(owner.status != Some(0), "{why}");
-            tell(&why);
-        }
+        ensure!(owner.status != Some(0), "{why}");
+        tell(&why);
     }
     // The command took the failed read for the end of its input.
     if let Some(error) = unread.get()

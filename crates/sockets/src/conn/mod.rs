@@ -126,9 +126,9 @@ impl SdpConn {
             self.decide(inner);
         }
         if inner.attempt.is_some() && inner.app.as_ref().is_some_and(AppSocket::is_left) {
-            // Nobody waits for what comes of it.
-            inner.attempt = None;
+            // Here nobody waits for what comes of it; the peer may.
             self.finish(inner);
+            inner.attempt = None;
             return;
         }
         if inner.attempt.is_none() {

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { PAGE = 4096, LONGEST = 1 << 20 };
@@ -216,6 +217,13 @@ static void blocked(void)
 	of_the_sender(IBV_WR_SEND, 64);
 	CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
 	of_a_receive(3000);
+	errno = EAGAIN;
+	memset(&all, 0xff, sizeof(all));
+	CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0 && errno == EAGAIN);
+	/* Those by which the C library cancels threads are never blocked. */
+	uint64_t known;
+	CHECK(syscall(SYS_rt_sigprocmask, 0, NULL, &known, sizeof(known)) == 0);
+	CHECK(!(known >> 31 & 3) && known >> 11 & 1);
 	CHECK(sigprocmask(SIG_SETMASK, &before, &now) == 0 && sigismember(&now, SIGUSR2));
 	CHECK(sigprocmask(99, &before, NULL) == -1 && errno == EINVAL);
 	CHECK(pthread_sigmask(99, &before, NULL) == EINVAL);
