@@ -50,7 +50,8 @@ fn intervals_add_up_to_what_was_moved() {
         if way == "up" {
             assert_eq!(sum(true), left_out.as_u64().unwrap());
         }
-        assert!(run[way]["seconds"].as_f64().unwrap() >= 0.3);
+        // From the first counted message to the last: a busy machine may leave any part of it.
+        assert!(run[way]["seconds"].as_f64().unwrap() > 0.0);
         assert!(run["cpu"]["here_s"].as_f64().unwrap() > 0.0);
         assert!(run["cpu"]["there_s_per_gb"].as_f64().unwrap() > 0.0);
     }
