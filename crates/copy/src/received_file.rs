@@ -160,7 +160,7 @@ impl LargeFile {
             (std::mem::take(&mut state.unread), state.partial.checkpoint_end())
         };
         if self.file.metadata()?.len() < end {
-            // A hole is at the end: bytes there would have made the file as long.
+            // Data there would have made the file as long, so this byte is of a hole.
             self.file.write_all_at(&[0], end - 1)?;
         }
         rustix::fs::fdatasync(&self.file)?;

@@ -8,7 +8,7 @@
 //!
 //! Invariant: there are [`ANSWERS_MAX`] answers and [`SOCKETS_MAX`] sockets at most, each for as
 //! long as its connection says. A queue pair that is reset has its socket to itself again: what
-//! comes there is for its next connection.
+//! comes there is for its next connection. A port that is to be bound is given up.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;

@@ -12,7 +12,7 @@
 //! - `dl`: `dlopen`, `dlsym`, `dlvsym`; `real`: the definitions behind ours.
 //! - `asked`: what is said of a device that is asked for and not here.
 //! - `pass`: faults above the devices of other providers, with `WEFT_PASSTHROUGH=1`.
-//! - `signals`: the application's handlers of SIGSEGV and SIGBUS, behind ours.
+//! - `signals`: the application's handlers of SIGSEGV and SIGBUS, behind ours, and its masks.
 //! - `env`, `log`, `errno`, `exit`, `fd`, `net`: the process and the machine around it.
 //!
 //! Invariants: nothing happens before the first verb (no thread, no descriptor, no output), nothing

@@ -38,8 +38,8 @@ pub unsafe extern "C" fn sigaction(
 }
 
 /// Changes the mask of this thread as the C library does, which keeps its own two signals out of
-/// it; gives an errno. By a system call: a handler may do it, where the next definition could not
-/// be looked for.
+/// it; gives an errno, and leaves `errno` alone. By a system call: a handler may do it, where the
+/// next definition could not be looked for.
 ///
 /// # Safety
 /// As of `pthread_sigmask`.
@@ -54,14 +54,12 @@ unsafe fn change_mask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c
     let at = wanted.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: a live set or null, and the caller's, of which the kernel writes the first bytes.
     let done = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, at, old, KERNEL_SET_BYTES) };
-    if done < 0 {
-        return errno::get();
-    }
-    if let Some(wanted) = &wanted {
+    let code = if done < 0 { errno::get() } else { 0 };
+    errno::set(before);
+    if let (0, Some(wanted)) = (code, &wanted) {
         weft_guard::handle_mask(how, wanted);
     }
-    errno::set(before);
-    0
+    code
 }
 
 /// `pthread_sigmask`.
@@ -74,11 +72,8 @@ pub unsafe extern "C" fn pthread_sigmask(
     set: *const sigset_t,
     old: *mut sigset_t,
 ) -> c_int {
-    let before = errno::get();
     // SAFETY: the caller's contract is the same.
-    let code = unsafe { change_mask(how, set, old) };
-    errno::set(before);
-    code
+    unsafe { change_mask(how, set, old) }
 }
 
 /// `sigprocmask`, the same with `errno`.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::shuttle::{MS, Weather, World};
+use common::shuttle::{MS, Side, Weather, World};
 use common::*;
 use weft_rnic::wire::llp::{Gather, Piece};
 use weft_rnic::{Sending, Written};
@@ -46,14 +46,20 @@ fn a_batch_that_tcp_took_a_part_of_ends_with_its_memory() {
     assert_eq!(a.statuses(), [(1, FLUSHED)]);
 }
 
-#[test]
-fn a_burst_that_waits_for_its_socket_ends_with_its_memory() {
+/// A connection of which the first end has posted a Write, and the memory of both.
+fn world_with_a_write() -> (World<Side>, [Memory; 2]) {
     let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 1);
     world.run_for(1000 * MS);
-    let [a, b] = &mut world.ends;
-    let (source, target) = (a.memory(LEN.into(), ALL), b.memory(LEN.into(), ALL));
+    let [source, target] = world.ends.each_ref().map(|end| end.memory(LEN.into(), ALL));
     let write = SendOp::Write { to: target.addr(), stag: target.key };
-    a.send(1, write, &[source.sge(0, LEN)]);
+    world.ends[0].send(1, write, &[source.sge(0, LEN)]);
+    (world, [source, target])
+}
+
+#[test]
+fn a_burst_that_waits_for_its_socket_ends_with_its_memory() {
+    let (mut world, [source, _target]) = world_with_a_write();
+    let a = &mut world.ends[0];
     let mut waited = false;
     let outcome = a.shuttle.poll_transmit(
         || world.now_ns,
@@ -83,13 +89,9 @@ fn a_burst_that_waits_for_its_socket_ends_with_its_memory() {
 
 #[test]
 fn a_burst_that_waits_for_its_socket_ends_with_its_requests() {
-    let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 1);
-    world.run_for(1000 * MS);
-    let [a, b] = &mut world.ends;
-    let (source, target) = (a.memory(LEN.into(), ALL), b.memory(LEN.into(), ALL));
-    let write = SendOp::Write { to: target.addr(), stag: target.key };
-    a.send(1, write, &[source.sge(0, LEN)]);
-    let count = |a: &mut common::shuttle::Side, taken| {
+    let (mut world, [source, _target]) = world_with_a_write();
+    let a = &mut world.ends[0];
+    let count = |a: &mut Side, taken| {
         let mut named = 0;
         let outcome = a.shuttle.poll_transmit(
             || world.now_ns,

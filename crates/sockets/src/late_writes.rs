@@ -9,7 +9,7 @@
 //! open there may be something else by now.
 //!
 //! Order of calls: [`begin`] once a connection is at a descriptor, [`handle_shutdown`] when the
-//! application ends its half; [`send`] for what is written where [`is_marked`] says so.
+//! application ends its half; [`send`] for each write.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -58,19 +58,22 @@ pub fn handle_shutdown(fd: RawFd, how: c_int, succeeded: bool) {
 }
 
 /// Whether a connection of this library may be at `fd`.
-#[inline]
-pub fn is_marked(fd: RawFd) -> bool {
+fn is_marked(fd: RawFd) -> bool {
     mark_of(fd).is_some_and(|mark| mark.load(Ordering::Relaxed) != NONE)
 }
 
-/// Writes `bytes` bytes to what is at the marked descriptor `fd`, by `quiet`, which sends them
-/// without a signal, or by `plain`, which is what the application has called.
+/// Writes `bytes` bytes to `fd` by `plain`, which is what the application has called; if `fd` has a
+/// mark, first by `quiet`, which sends them without a signal.
+#[inline]
 pub fn send(
     fd: RawFd,
     bytes: impl FnOnce() -> usize,
     quiet: impl FnOnce() -> isize,
     plain: impl FnOnce() -> isize,
 ) -> isize {
+    if !is_marked(fd) {
+        return plain();
+    }
     let done = quiet();
     if done >= 0 {
         return done;

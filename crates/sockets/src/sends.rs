@@ -120,9 +120,6 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, bytes: usize) -> 
     }
     // SAFETY: as above.
     let plain = || unsafe { next!(write as Write)(fd, from, bytes) };
-    if !late_writes::is_marked(fd) {
-        return plain();
-    }
     // SAFETY: as above.
     let quiet = || unsafe { next!(send as Send)(fd, from, bytes, libc::MSG_NOSIGNAL) };
     late_writes::send(fd, || bytes, quiet, plain)
@@ -141,7 +138,7 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
     }
     // SAFETY: as above.
     let plain = || unsafe { next!(writev as Writev)(fd, parts, count) };
-    if all > libc::UIO_MAXIOV as usize || !late_writes::is_marked(fd) {
+    if all > libc::UIO_MAXIOV as usize {
         return plain();
     }
     // SAFETY: all zeroes is valid: a message of nothing.
@@ -166,9 +163,6 @@ pub unsafe extern "C" fn send(fd: c_int, from: *const c_void, bytes: usize, flag
     let real = next!(send as Send);
     // SAFETY: as above.
     let plain = || unsafe { real(fd, from, bytes, flags) };
-    if !late_writes::is_marked(fd) {
-        return plain();
-    }
     // SAFETY: as above.
     let quiet = || unsafe { real(fd, from, bytes, flags | libc::MSG_NOSIGNAL) };
     late_writes::send(fd, || bytes, quiet, plain)
@@ -205,9 +199,6 @@ pub unsafe extern "C" fn sendto(
         }
         done
     };
-    if !late_writes::is_marked(fd) {
-        return send(flags);
-    }
     late_writes::send(fd, || bytes, || send(flags | libc::MSG_NOSIGNAL), || send(flags))
 }
 
@@ -245,9 +236,6 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         }
         done
     };
-    if !late_writes::is_marked(fd) {
-        return send(flags);
-    }
     let bytes = || {
         // SAFETY: the kernel has read it there.
         let plain = unsafe { message.read() };
