@@ -50,6 +50,8 @@ pub(crate) struct Arrivals {
     /// New packets not yet reported for want of room: runs from the first number down to above the
     /// second.
     news: Option<(u64, Option<u64>)>,
+    /// More is owed since the report that the news is left of.
+    is_owed_since: bool,
     pub(crate) marked: u64,
     pub(crate) dropped: u64,
     /// Buffer in which ranges are encoded.
@@ -71,6 +73,7 @@ impl Arrivals {
             turn: None,
             told: None,
             news: None,
+            is_owed_since: false,
             marked: 0,
             dropped: 0,
             room: Vec::new(),
@@ -125,6 +128,7 @@ impl Arrivals {
             false => self.due_ns,
         };
         self.due_ns = Some(before_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
+        self.is_owed_since = true;
     }
 
     /// Notes that data leaves on this path: an acknowledgement that waits for that is due. If the
@@ -197,6 +201,7 @@ impl Arrivals {
             let below = tell(largest, limit * 2 / 3);
             let older = below.map(|below| self.turn.unwrap_or(below).min(below));
             self.turn = older.and_then(|top| tell(top, limit / 3));
+            self.is_owed_since = false;
             (below, self.told.replace(largest))
         };
         let is_left = |below: &u64| {
@@ -204,7 +209,7 @@ impl Arrivals {
             next.is_some_and(|(_, last)| told.is_none_or(|told| last > told))
         };
         self.news = below.filter(is_left).map(|below| (below, told));
-        self.due_ns = self.news.map(|_| now_ns);
+        self.due_ns = (self.news.is_some() || self.is_owed_since).then_some(now_ns);
     }
 }
 
@@ -280,6 +285,24 @@ mod tests {
             }
             assert!(news.is_empty(), "{round}: {}", news.len());
         }
+    }
+
+    #[test]
+    fn what_comes_while_news_is_told_is_told_after_it() {
+        let mut arrivals = Arrivals::new();
+        (0..2000).for_each(|i| arrivals.handle_packet(1_000_000, 3 * i + 1));
+        arrivals.owe(5_000_000, AckPace::Now);
+        report(&mut arrivals, 900);
+        assert!(arrivals.news.is_some());
+        arrivals.handle_packet(1_000_000, 7000);
+        arrivals.owe(5_000_000, AckPace::Now);
+        let mut told = BTreeSet::new();
+        for _ in 0..100 {
+            if arrivals.due_ns().is_some() {
+                told.extend(report(&mut arrivals, 900).1);
+            }
+        }
+        assert!(arrivals.due_ns().is_none() && told.contains(&7000));
     }
 
     #[test]

@@ -75,6 +75,11 @@ impl AckPath {
         if wait_ns > CERTAIN_NS { wait_ns } else { 0 }
     }
 
+    /// The route is another, with delays of its own.
+    pub(crate) fn handle_new_route(&mut self) {
+        (self.least_us, self.waiting) = ([None; 2], None);
+    }
+
     /// Interval that the peer was asked for; 0 if none.
     pub(crate) fn interval_ns(&self) -> u64 {
         self.interval_ns

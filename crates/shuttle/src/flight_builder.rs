@@ -87,6 +87,11 @@ struct FlightDraft {
 }
 
 impl FlightDraft {
+    /// Bytes of what it has, as if the last packet were as large as the others.
+    fn size(&self) -> u64 {
+        u64::from(self.packets) * u64::from(self.octets)
+    }
+
     /// Whether a packet that begins with segment `dsn` may follow.
     fn takes(&self, dsn: u64) -> bool {
         let full = self.last_octets == self.octets && self.last_each == self.each;
@@ -129,8 +134,8 @@ pub(crate) struct FlightBuilder<'a, S> {
 }
 
 impl<S: UlpduSource> FlightBuilder<'_, S> {
-    /// Builds up to `packets` packets with consecutive segments, retransmissions first. Also
-    /// returns the segment that would follow.
+    /// Builds up to `packets` packets with consecutive segments, retransmissions first; fewer of
+    /// those that are larger than the path's. Also returns the segment that would follow.
     pub(crate) fn build(
         &mut self,
         id: StreamId,
@@ -142,8 +147,9 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         let first_pn = self.path.recovery.next_pn();
         let mut draft: Option<FlightDraft> = None;
         let mut next = self.next(stream);
+        let most_octets = packets * u64::from(self.path.datagram_octets);
         while let Some(first) = next
-            && draft.as_ref().map_or(0, |draft| u64::from(draft.packets)) < packets
+            && draft.as_ref().map_or(0, FlightDraft::size) < most_octets
             && draft.as_ref().is_none_or(|draft| draft.takes(first.dsn))
         {
             // A segment that is sent again may be larger than the path carries by now (S-52).

@@ -308,6 +308,7 @@ impl Path {
     pub(crate) fn search_mtu(&mut self, goal: u16) {
         self.use_datagrams_of(self.base_octets);
         self.mtu = MtuSearch::new(self.base_octets, goal);
+        self.recovery.forget_mtu_probes();
         self.suspect = MtuSuspect::new();
     }
 
@@ -416,11 +417,20 @@ impl Path {
             return false;
         }
         self.route.local = local;
+        self.begin_anew(now_ns);
+        self.ping = true;
+        true
+    }
+
+    /// The route is another: nothing that was measured holds, and nothing in flight measures it
+    /// (S-72).
+    fn begin_anew(&mut self, now_ns: u64) {
+        self.use_datagrams_of(self.base_octets);
         for budget in &mut self.budgets {
             budget.controller.on_path_changed(now_ns, None);
         }
-        self.ping = true;
-        true
+        self.recovery.handle_new_route();
+        self.ack_path.handle_new_route();
     }
 
     /// Handles a Response (S-71, S-72). Returns whether the route is new.
@@ -430,9 +440,7 @@ impl Path {
         };
         let moved = std::mem::replace(&mut self.route, challenge.route) != challenge.route;
         if moved && self.validated {
-            for budget in &mut self.budgets {
-                budget.controller.on_path_changed(now_ns, None);
-            }
+            self.begin_anew(now_ns);
         }
         let news = moved || !self.validated;
         self.validated = true;

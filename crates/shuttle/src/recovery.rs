@@ -94,6 +94,10 @@ pub(crate) struct Recovery {
     /// Packets before this number measure no round trip: the process was stopped while they were in
     /// flight.
     timed_from_pn: u64,
+    /// MTU probes before this number were of another route.
+    mtu_from_pn: u64,
+    /// The number after the last packet that the peer acknowledges.
+    asked_to_pn: u64,
     loss_at_ns: Option<u64>,
     probe_timeouts: u32,
     probes: u8,
@@ -117,6 +121,8 @@ impl Recovery {
             last_sent_ns: 0,
             silent_since_ns: 0,
             timed_from_pn: 0,
+            mtu_from_pn: 0,
+            asked_to_pn: 0,
             loss_at_ns: None,
             probe_timeouts: 0,
             probes: 0,
@@ -148,6 +154,24 @@ impl Recovery {
     /// Handles a stop of this process: packets in flight measure no round trip.
     pub(crate) fn handle_stop(&mut self) {
         self.timed_from_pn = self.next_pn;
+    }
+
+    /// The route is another: what is in flight measures nothing, and the next round trip is the
+    /// first.
+    pub(crate) fn handle_new_route(&mut self) {
+        self.timed_from_pn = self.next_pn;
+        self.rtt.begin_anew();
+        self.reordering = Reordering::default();
+    }
+
+    /// What becomes of the MTU probes in flight says nothing of the route any more.
+    pub(crate) fn forget_mtu_probes(&mut self) {
+        self.mtu_from_pn = self.next_pn;
+    }
+
+    /// Packets since the last one that the peer acknowledges.
+    pub(crate) fn unasked(&self) -> u64 {
+        self.next_pn - self.asked_to_pn
     }
 
     /// Oldest unsettled packet number; the next one if there is none.
@@ -217,6 +241,7 @@ impl Recovery {
         budget.handle_sent(now_ns, &mut flight);
         let packets = flight.count();
         self.next_pn += u64::from(packets);
+        self.asked_to_pn = self.next_pn;
         self.in_flight_octets += flight.octets();
         self.last_sent_ns = now_ns;
         self.probes = self.probes.saturating_sub(packets.min(255) as u8);
@@ -284,7 +309,7 @@ impl Recovery {
         newest: &mut Option<(u64, u64)>,
         outcome: &mut AckOutcome,
     ) {
-        let Self { acked, flights, stats, in_flight_octets, reordering, .. } = self;
+        let Self { acked, flights, stats, in_flight_octets, reordering, mtu_from_pn, .. } = self;
         let newest_before = self.newest;
         let smoothed_ns = self.rtt.get().smoothed_ns;
         acked.insert(first, last, |first, last| {
@@ -299,7 +324,7 @@ impl Recovery {
                 stats.spurious_packets += u64::from(spurious.count_ones());
                 *newest = (*newest).max(Some((flight.newest_of(new), flight.sent_ns)));
                 outcome.received.extend(flight.segments(new));
-                if flight.cargo == Cargo::MtuProbe {
+                if flight.cargo == Cargo::MtuProbe && flight.first_pn >= *mtu_from_pn {
                     outcome.probes.push((flight.octets() as u16, true));
                 }
                 outcome.note_fates(flight, (new & !spurious).count_ones(), 0);
@@ -337,7 +362,9 @@ impl Recovery {
                 self.in_flight_octets -= octets;
                 budgets[usize::from(flight.budget)].handle_lost(now_ns, flight, open, !probes);
                 if probes {
-                    outcome.probes.push((octets as u16, false));
+                    if flight.first_pn >= self.mtu_from_pn {
+                        outcome.probes.push((octets as u16, false));
+                    }
                     continue;
                 }
                 self.stats.lost_packets += u64::from(open.count_ones());

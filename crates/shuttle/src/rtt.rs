@@ -83,6 +83,11 @@ impl RttEstimate {
         self.answer.mean_ns + (4 * self.answer.var_ns).max(jitter_ns)
     }
 
+    /// The next sample replaces the estimate: the route is another.
+    pub(crate) fn begin_anew(&mut self) {
+        self.sampled = false;
+    }
+
     pub(crate) fn is_sampled(&self) -> bool {
         self.sampled
     }

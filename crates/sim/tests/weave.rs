@@ -114,6 +114,16 @@ fn it_lives_beside_bbr() {
     }
 }
 
+/// The first flights after it are smaller than the rounds before it.
+#[test]
+fn the_rate_after_an_outage_is_not_taken_for_an_overload() {
+    for path in ["120ms 200mbit", "70ms 1gbit"] {
+        let path = format!("{path} queue=1bdp outage=5s+2300ms");
+        let outcome = outcome(&plan(&path, "10s", "8s", "weave", ""));
+        assert!(outcome.total.share_of_ceiling > 0.96, "{path}: {:?}", outcome.total);
+    }
+}
+
 #[test]
 fn after_an_outage_the_rate_is_back_soon() {
     let outcome = outcome(&plan("70ms 200mbit queue=1bdp outage=3s+2s", "8s", "1s", "weave", ""));

@@ -1,7 +1,7 @@
 //! `cubic`: the most common loss-based controller (RFC 9438), for comparison and for sharing with
 //! other CUBIC flows.
 
-use super::controller::{Acked, Controller, Ecn, Lost, Params, Sent, Spurious};
+use super::controller::{Acked, Controller, Ecn, Lost, Params, Saved, Sent, Spurious};
 use super::rate::{SECOND_NS, bits_per_second};
 
 /// Growth constant C, in datagrams per second cubed (RFC 9438, section 4.1).
@@ -32,6 +32,20 @@ struct CubicWindow {
     k: f64,
 }
 
+impl CubicWindow {
+    /// A window in slow start, of datagrams of so many bytes.
+    fn first(datagram: f64) -> Self {
+        Self {
+            cwnd: datagram * INITIAL_DATAGRAMS as f64,
+            ssthresh: f64::INFINITY,
+            w_max: 0.0,
+            w_est: 0.0,
+            epoch_ns: None,
+            k: 0.0,
+        }
+    }
+}
+
 /// The CUBIC controller, in bytes and with pacing.
 #[derive(Debug)]
 pub struct Cubic {
@@ -50,16 +64,8 @@ impl Cubic {
     /// A controller in slow start.
     pub fn new(params: &Params) -> Self {
         let datagram = f64::from(params.datagram_octets);
-        let window = CubicWindow {
-            cwnd: datagram * INITIAL_DATAGRAMS as f64,
-            ssthresh: f64::INFINITY,
-            w_max: 0.0,
-            w_est: 0.0,
-            epoch_ns: None,
-            k: 0.0,
-        };
         Self {
-            window,
+            window: CubicWindow::first(datagram),
             before: None,
             reacted_ns: None,
             datagram,
@@ -152,6 +158,11 @@ impl Controller for Cubic {
         self.react(now_ns, u64::MAX);
         self.window.cwnd = 2.0 * self.datagram;
         self.before = None;
+    }
+
+    fn on_path_changed(&mut self, _: u64, _: Option<Saved>) {
+        (self.window, self.before) = (CubicWindow::first(self.datagram), None);
+        (self.reacted_ns, self.smoothed_ns) = (None, 0);
     }
 
     fn on_datagram_octets(&mut self, octets: u16) {

@@ -275,9 +275,12 @@ impl Weave {
         let floor_ns = acked.rtt.map_or(floor_ns, |_| floor_ns.min(self.latest_rtt_ns));
         self.phase = WeavePhase::Refresh { end_ns, floor_ns };
         if end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
-            // A queue that is gone with half of what this flow has in flight was its own.
-            self.competes &= self.above_min_ns(floor_ns) > self.queue_ns();
-            self.model.forget_min_rtt(now_ns, floor_ns);
+            // Acknowledgements of packets that are not timed tell no round trip.
+            if floor_ns < u64::MAX {
+                // A queue that is gone with half of what this flow has in flight was its own.
+                self.competes &= self.above_min_ns(floor_ns) > self.queue_ns();
+                self.model.forget_min_rtt(now_ns, floor_ns);
+            }
             self.guard.forget();
             self.refreshed_ns = now_ns;
             self.cruise(now_ns);
@@ -430,6 +433,8 @@ impl Controller for Weave {
             let (bw_bps, rtt_ns) = (self.model.bw_bps(), self.min_rtt_ns());
             self.model.set_bw(0, acked.now_ns);
             self.resume(bw_bps, rtt_ns);
+            // The first flights are a fraction of what the rounds before sent.
+            self.guard.forget();
         }
         self.pass_gap(acked);
         self.ack_in_trial(acked);

@@ -73,6 +73,8 @@ impl ShuttleConnection {
         self.frames.clear();
         Frame::Ping.encode(&mut self.frames);
         self.put_timed(now_ns, at, Cargo::Frames, out);
+        // What was posted meanwhile has not been looked for.
+        self.dry = false;
         true
     }
 

@@ -492,7 +492,9 @@ impl ShuttleConnection {
 
     fn add_path(&mut self, id: PathId, route: Route) -> usize {
         let octets = self.paths[0].base_octets;
-        self.paths.push(Path::new(id, route, &self.config, octets));
+        let mut path = Path::new(id, route, &self.config, octets);
+        path.room_octets = self.paths[0].room_octets;
+        self.paths.push(path);
         self.paths.len() - 1
     }
 

@@ -376,6 +376,8 @@ impl ShuttleConnection {
         if path.handle_response(now_ns, token) {
             let route = path.route;
             path.search_mtu(self.config.datagram_octets_goal.min(peer_octets));
+            // What was acknowledged since the peer has moved went to its address of before.
+            path.arrivals.owe(now_ns, AckPace::Now);
             self.events.push_back(super::ShuttleEvent::PathValidated { path: id, route });
             // No Close has reached the peer at its new address.
             if let ConnectionState::Closing { next_ns, tries, .. } = &mut self.state {

@@ -16,6 +16,9 @@ use crate::transmit::Transmit;
 
 /// Most bytes of acknowledgement ranges in a control packet; older runs rotate beyond that.
 const RANGES_MAX: usize = 1000;
+/// Packets of an end that only receives after which it has the peer acknowledge one, 2^16: its
+/// floor rises by that, and its key can change, long before either is due.
+const UNASKED_MAX: u64 = 1 << 16;
 /// Longest interval between repetitions of a Request or a Close, 4 s.
 const REPEAT_NS_MAX: u64 = 4_000_000_000;
 /// Size of route validation packets in bytes: the minimum path MTU, so that the route is known to
@@ -292,6 +295,9 @@ impl ShuttleConnection {
         let before = frames.len();
         if at == 0 {
             put_queries(now_ns, streams, frames, budget);
+        }
+        if path.recovery.unasked() >= UNASKED_MAX {
+            Frame::Ping.encode(frames);
         }
         let cargo = put_wish(path, frames).or((frames.len() > before).then_some(Cargo::Frames));
         let owed = cargo.map_or(Owed::Untimed, Owed::Timed);

@@ -4,6 +4,7 @@ use weft_wire::shuttle::frame::Ranges;
 
 use super::*;
 use crate::cc::fixed;
+use crate::flight::Cargo;
 use crate::path_budget::tests::{Heard, heard, recorder};
 use crate::recovery::PN_WINDOW;
 
@@ -116,11 +117,58 @@ fn the_controller_begins_anew_where_a_validated_path_moves() {
     assert_eq!(heard(), []);
     path.challenge(0, route(4001), 9);
     assert!(path.handle_response(0, 9));
-    assert_eq!((path.route, heard()), (route(4001), vec![Heard::PathChanged(None)]));
+    let begun = vec![Heard::DatagramOctets(1200), Heard::PathChanged(None)];
+    assert_eq!((path.route, heard()), (route(4001), begun));
     let mut path = recorded(50 * MS);
     path.challenge(0, route(4001), 7);
     assert!(path.handle_response(0, 7) && path.validated);
     assert_eq!(heard(), []);
+}
+
+/// S-72: round trips, delays of acknowledgements and sizes of datagrams are those of the new route.
+#[test]
+fn what_was_measured_ends_where_a_path_moves() {
+    let mut path = recorded(MS / 2);
+    path.room_octets = 4800;
+    path.validated = true;
+    path.search_mtu(9000);
+    path.use_datagrams_of(9000);
+    let mut probe = Flight::new(0, 1, 8952, 8952);
+    probe.cargo = Cargo::MtuProbe;
+    path.handle_sent(0, probe);
+    heard();
+    let local = ([10, 0, 0, 2], 4000).into();
+    assert!(path.relocate(MS, route(4000).local.ip(), local));
+    assert_eq!(heard(), [Heard::DatagramOctets(1200), Heard::PathChanged(None)], "in this order");
+    path.search_mtu(9000);
+    let mut outcome = AckOutcome::default();
+    let mut arrive = |path: &mut Path, now_ns, pn| {
+        let mut room = Vec::new();
+        let (ranges, _) = Ranges::encode([(0, pn)], 100, &mut room).unwrap();
+        let (largest, floor, arrived_us) = (pn, pn + 1, (now_ns / 1000) as u32);
+        let (id, delay_us, marked, dropped) = (PathId(0), 0, 0, 0);
+        let ack = Ack { path: id, largest, floor, delay_us, arrived_us, marked, dropped, ranges };
+        assert!(path.handle_ack(now_ns, &ack, &mut outcome));
+    };
+    // It was sent by the old route.
+    arrive(&mut path, 50 * MS, 0);
+    assert!(!path.recovery.has_rtt() && path.recovery.rtt().min_ns == MS / 2);
+    assert_eq!(path.datagram_octets, 1200);
+    send(&mut path, 60 * MS, 1);
+    arrive(&mut path, 130 * MS, 1);
+    assert_eq!(path.recovery.rtt().min_ns, 70 * MS);
+    assert!(matches!(path.allowance(200 * MS, SHARED_BUDGET), Allowance::Packets(5..)));
+}
+
+/// S-53, S-83: nothing else makes its floor rise, or its key change.
+#[test]
+fn an_end_that_only_receives_counts_what_nobody_acknowledges() {
+    let mut path = path();
+    send(&mut path, 0, 1);
+    (0..7).for_each(|_| path.recovery.handle_sent_untimed());
+    assert_eq!(path.recovery.unasked(), 7);
+    send(&mut path, MS, 1);
+    assert_eq!(path.recovery.unasked(), 0);
 }
 
 /// S-72.

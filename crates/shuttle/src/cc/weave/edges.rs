@@ -309,6 +309,14 @@ fn a_trial_begins_with_enough_to_send_and_ends_when_it_is_sent() {
 }
 
 #[test]
+fn a_refresh_without_a_round_trip_keeps_the_least() {
+    let mut weave = cruising();
+    weave.refresh(&Acked { rtt: None, ..acked(0) }, Some(NOW_NS), u64::MAX);
+    assert!(is_cruise(&weave));
+    assert_eq!((weave.min_rtt_ns(), weave.refreshed_ns), (RTT_NS, NOW_NS));
+}
+
+#[test]
 fn a_queue_that_a_refresh_does_not_empty_is_of_others() {
     let competes = |before, above_ns| {
         let mut weave = cruising();
