@@ -16,10 +16,17 @@ pub(crate) fn claim(path: &Path, ring: bool, process: u32) -> io::Result<(PathBu
         true => PathBuf::from(text.replace("%p", &process.to_string())),
         false => path.to_path_buf(),
     };
-    let name = |base: &Path| if ring { numbered(base, 1) } else { base.to_path_buf() };
+    let open = |base: &Path| {
+        let name = if ring { numbered(base, 1) } else { base.to_path_buf() };
+        // The first file of a ring that went on is gone.
+        match ring && has_ring(base) {
+            true => Err(io::ErrorKind::AlreadyExists.into()),
+            false => OpenOptions::new().create_new(true).write(true).open(name),
+        }
+    };
     let mut own = base.clone();
     for number in 1..=TRIES_MAX {
-        match OpenOptions::new().create_new(true).write(true).open(name(&own)) {
+        match open(&own) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 own = match number {
                     1 => with_suffix(&base, &process.to_string()),
@@ -40,6 +47,24 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
 /// One of the files of a ring.
 pub(crate) fn numbered(base: &Path, number: u32) -> PathBuf {
     with_suffix(base, &format!("{number:05}"))
+}
+
+/// Whether there is a file of a ring with this base.
+fn has_ring(base: &Path) -> bool {
+    let directory = match base.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let stem = base.file_stem().unwrap_or_default().to_string_lossy();
+    let is_of_ring = |path: &Path| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let number = name.strip_prefix(&*stem).and_then(|rest| rest.strip_prefix('-'));
+        let number = number.and_then(|digits| digits.parse().ok());
+        path.extension() == base.extension()
+            && number.is_some_and(|number| numbered(base, number).file_name() == path.file_name())
+    };
+    let Ok(entries) = std::fs::read_dir(directory) else { return false };
+    entries.flatten().any(|entry| is_of_ring(Path::new(&entry.file_name())))
 }
 
 /// `out.pcapng` with the suffix `7` is `out-7.pcapng`.
@@ -69,6 +94,21 @@ mod tests {
         let names: Vec<_> = (0..4).map(|_| claim(&dir.join("out"), false, 7).unwrap().0).collect();
         let wanted = ["out", "out-7", "out-7-2", "out-7-3"].map(|name| dir.join(name));
         assert_eq!(names, wanted);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_ring_whose_first_files_are_gone_is_not_taken_by_another_process() {
+        let dir = std::env::temp_dir().join(format!("weft-rings-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let base = dir.join("out.pcapng");
+        assert_eq!(claim(&base, true, 7).unwrap().0, base);
+        std::fs::rename(numbered(&base, 1), numbered(&base, 12)).unwrap();
+        assert_eq!(claim(&base, true, 8).unwrap().0, dir.join("out-8.pcapng"));
+        assert!(numbered(&base, 12).exists());
+        // Names that only look alike are no ring.
+        std::fs::File::create(dir.join("two-7.pcapng")).unwrap();
+        assert_eq!(claim(&dir.join("two.pcapng"), true, 9).unwrap().0, dir.join("two.pcapng"));
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -94,7 +94,11 @@ impl CaptureSpec {
         };
         match part.split_once('=') {
             Some(("size", size)) => {
-                self.size_bytes = Some(weft_units::parse_bytes(size)?);
+                let bytes = weft_units::parse_bytes(size)?;
+                if bytes == 0 {
+                    return Err(CaptureSpecError::Number(part.into()));
+                }
+                self.size_bytes = Some(bytes);
             }
             Some(("files", value)) => self.files = number(value)?,
             Some(("qp", value)) => self.qp = Some(number(value)?),
@@ -128,6 +132,7 @@ mod tests {
         assert!(error("").starts_with("a file is missing"));
         assert!(error("x,colour=red").contains("'colour=red' is not one of"));
         assert!(error("x,size=much").starts_with("size: "));
+        assert!(error("x,size=0").contains("size=0"));
         assert_eq!(error("x,qp=0"), "qp=0 is no number from 1 on");
         assert!(error("x,files=3").contains("needs size"));
     }

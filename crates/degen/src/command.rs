@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueHint};
 
 use crate::control::{self, ControlRequest};
@@ -233,6 +233,17 @@ impl PathArgs {
 
     fn captures(&self) -> Captures {
         Captures { near: self.pcap_near.clone(), far: self.pcap_far.clone() }
+    }
+
+    /// Whether each file that is to be written has a name of its own.
+    fn check_files(&self) -> Result<()> {
+        let files = [&self.pcap_near, &self.pcap_far, &self.json].map(Option::as_ref);
+        let named: Vec<_> = files.into_iter().flatten().collect();
+        let twice = named.iter().enumerate().find(|(index, file)| named[..*index].contains(file));
+        match twice {
+            Some((_, file)) => bail!("{} is to be two files; name another", file.display()),
+            None => Ok(()),
+        }
     }
 
     fn name(&self) -> String {

@@ -263,7 +263,10 @@ impl Direction {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Malformed> {
         match key {
             "delay" => self.delay_ns = parse_time_ns(value)?,
-            "rate" => self.rate = Some(value.parse()?),
+            "rate" => {
+                self.rate = Some(value.parse()?);
+                self.fading = None;
+            }
             "queue" => self.queue = parse_queue(value)?,
             "loss" => {
                 self.loss = value.parse()?;
@@ -272,6 +275,7 @@ impl Direction {
             "burst" => {
                 let packets = number(value).filter(|packets| *packets >= 1.0);
                 self.burst_packets = Some(packets.ok_or_else(|| Malformed::new(value, BURST))?);
+                self.gilbert = None;
             }
             "gilbert" => self.gilbert = Some(parse_gilbert(value)?),
             "jitter" => self.jitter = Some(parse_jitter(value)?),
@@ -321,11 +325,10 @@ impl Direction {
     }
 
     fn config(&self, rtt_ns: u64) -> LinkConfig {
-        let loss = |share| match (self.gilbert, self.burst_packets) {
-            (Some(gilbert), _) => gilbert,
-            (None, Some(packets)) => Loss::bursts(share, packets),
-            (None, None) if share == Share::NONE => Loss::None,
-            (None, None) => Loss::Independent(share),
+        let loss = |share| match self.burst_packets {
+            Some(packets) => Loss::bursts(share, packets),
+            None if share == Share::NONE => Loss::None,
+            None => Loss::Independent(share),
         };
         let mut config = LinkConfig {
             queue_bytes_max: self.queue_bytes_max(rtt_ns),
@@ -346,10 +349,11 @@ impl Direction {
             ScheduleStep::Rate(rate) => Some(Some(rate)),
             _ => None,
         });
-        config.loss = self.stepped(loss(self.loss), |step| match step {
-            ScheduleStep::Loss(share) => Some(loss(share)),
-            _ => None,
-        });
+        config.loss =
+            self.stepped(self.gilbert.unwrap_or_else(|| loss(self.loss)), |step| match step {
+                ScheduleStep::Loss(share) => Some(loss(share)),
+                _ => None,
+            });
         config.delay_ns = self.stepped(self.delay_ns, |step| match step {
             ScheduleStep::DelayNs(delay_ns) => Some(delay_ns),
             _ => None,

@@ -126,6 +126,9 @@ impl NetworkMeter {
     pub fn reached_ns(&self, rate_bps: f64, over_ns: u64, start_ns: u64) -> Option<u64> {
         let span = over_ns.div_ceil(TICK_NS).max(1) as usize;
         let wanted = (rate_bps * (span as u64 * TICK_NS) as f64 / 8e9) as u64;
+        if wanted == 0 {
+            return None;
+        }
         let start = start_ns.div_ceil(TICK_NS) as usize;
         let mut windows = self.arrived.get(start..)?.windows(span + 1);
         let at = windows.position(|window| window[span].saturating_sub(window[0]) >= wanted)?;

@@ -13,7 +13,7 @@ use crate::flow::{FlowDirection, FlowPacket, PacketBody, SimFlow};
 pub struct SimPacket {
     flow: u32,
     /// How many links of its route it has behind it.
-    hop: u8,
+    hop: u16,
     way: FlowDirection,
     lane: u8,
     octets: u32,

@@ -392,7 +392,8 @@ fn total(
     let lost = sum(|tally| tally.lost - tally.spurious);
     Total {
         goodput_bps,
-        share_of_ceiling: goodput_bps as f64 / ceiling,
+        // Where nothing can arrive, nothing is missing.
+        share_of_ceiling: if ceiling > 0.0 { goodput_bps as f64 / ceiling } else { 0.0 },
         t50_ns: meter.reached_ns(0.5 * ceiling, rtt_ns, start_ns),
         t90_ns: meter.reached_ns(0.9 * ceiling, rtt_ns, start_ns),
         back_ns: change_ns(run).and_then(|at_ns| {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
     waitpid,
 };
+use signal_hook::consts::SIGTERM;
 
+use super::run::{EndEvent, EndedEarly};
 use super::{Launcher, enter};
 use crate::clock::PathClock;
 use crate::wan::{PathSide, Wan};
@@ -96,7 +99,15 @@ pub fn adopt() -> Result<()> {
 ///
 /// Its output goes to stderr, because stdout is CMD's; or nowhere if it is `silent`, because who
 /// reads our streams to their end must not wait for it.
-pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Result<ChildProgram> {
+///
+/// # Errors
+/// It does not listen in time, or [`EndedEarly`].
+pub fn serve(
+    launcher: &Launcher,
+    wan: &Wan,
+    (command, silent): (&str, bool),
+    events: &Receiver<EndEvent>,
+) -> Result<ChildProgram> {
     let words = ["/bin/sh", "-c", command].map(Into::into);
     let mut call = enter::call(launcher, wan, PathSide::Far, &words)?;
     // The terminal's signals are for CMD.
@@ -110,6 +121,11 @@ pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Res
     let clock = PathClock::start();
     let mut ports = ServerPorts::default();
     loop {
+        match events.try_recv() {
+            Ok(EndEvent::Signal { number, .. }) => return Err(EndedEarly(number).into()),
+            Ok(EndEvent::Down) => return Err(EndedEarly(SIGTERM).into()),
+            Ok(EndEvent::Ended) | Err(_) => {}
+        }
         if server.ends_within(Some(LOOK_AGAIN)) {
             bail!("the server ended before CMD began: {}", server.wait()?);
         }

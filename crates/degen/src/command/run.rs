@@ -1,7 +1,7 @@
 //! A path for as long as a program runs on it.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -41,6 +41,11 @@ impl EndEvent {
     }
 }
 
+/// Somebody ended the path before CMD began, as by this signal.
+#[derive(Debug, thiserror::Error)]
+#[error("ended before CMD began")]
+pub struct EndedEarly(pub i32);
+
 /// A running path and its control socket.
 #[derive(Debug)]
 pub struct Site {
@@ -51,24 +56,30 @@ pub struct Site {
 /// Runs `command` on the near side; the result is the exit status.
 pub fn run(launcher: &Launcher, args: &PathArgs, command: &[OsString]) -> Result<u8> {
     let site = Site::open(args)?;
-    let status = site.host(launcher, args, false, |wan, events, sender| {
+    let ended = site.host(launcher, args, false, |wan, events, sender| {
         let call = enter::call(launcher, wan, PathSide::Near, command)?;
         follow(call, events, sender)
-    })?;
-    Ok(exit_status(status))
+    });
+    match ended {
+        Err(error) => error.downcast::<EndedEarly>().map(|EndedEarly(signal)| 128 + signal as u8),
+        Ok(status) => Ok(exit_status(status)),
+    }
 }
 
 impl Site {
     /// Makes the path that `args` ask for. The process has one thread.
     pub fn open(args: &PathArgs) -> Result<Self> {
         let spec = args.spec()?;
+        args.check_files()?;
         let directory = control::directory()?;
         namespace::gain_rights()?;
         children::adopt()?;
         let door = ControlSocket::open(&directory, &args.name())?;
         if let Some(path) = &args.json {
-            // Checked first, so that a long run does not fail at its report.
-            File::create(path).with_context(|| format!("{}", path.display()))?;
+            // Checked first, so that a long run does not fail at its report; an earlier one stays
+            // until there is another.
+            let open = OpenOptions::new().append(true).create(true).open(path);
+            open.with_context(|| format!("{}", path.display()))?;
         }
         let wan = Wan::build(spec, &args.captures())?;
         Ok(Self { wan, door })
@@ -101,7 +112,7 @@ impl Site {
             let mut server = None;
             let host = || {
                 if let Some(command) = &args.server {
-                    server = Some(children::serve(launcher, &wan, command, silent)?);
+                    server = Some(children::serve(launcher, &wan, (command, silent), &events)?);
                 }
                 work(&wan, &events, &sender)
             };

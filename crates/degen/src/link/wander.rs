@@ -51,6 +51,8 @@ const STEP: f64 = 0.25;
 #[derive(Clone, Debug)]
 pub struct LinkRate {
     steps: Stepped<Option<Bitrate>>,
+    /// When the first step comes.
+    steps_from_ns: Option<u64>,
     walk: Option<RateWalk>,
 }
 
@@ -64,18 +66,21 @@ struct RateWalk {
 }
 
 impl LinkRate {
-    /// A rate that steps, unless it fades.
+    /// A rate that fades until its first step.
     pub fn new(steps: Stepped<Option<Bitrate>>, fading: Option<Fading>, seed: u64) -> Self {
         let walk = fading.map(|fading| {
             let mut random = Random::new(seed, "fading");
             let place = part(&mut random);
             RateWalk { fading, random, place, next_ns: fading.every_ns }
         });
-        Self { steps, walk }
+        Self { steps_from_ns: steps.next_change_ns(), steps, walk }
     }
 
     /// The rate at `now_ns`, which never goes back.
     pub fn at(&mut self, now_ns: u64) -> Option<Bitrate> {
+        if self.steps_from_ns.is_some_and(|from_ns| from_ns <= now_ns) {
+            self.walk = None;
+        }
         match &mut self.walk {
             Some(walk) => Some(walk.at(now_ns)),
             None => self.steps.at(now_ns),
@@ -85,7 +90,7 @@ impl LinkRate {
     /// When the rate changes next.
     pub fn next_change_ns(&self) -> Option<u64> {
         match &self.walk {
-            Some(walk) => Some(walk.next_ns),
+            Some(walk) => self.steps_from_ns.into_iter().chain([walk.next_ns]).min(),
             None => self.steps.next_change_ns(),
         }
     }
@@ -159,6 +164,19 @@ mod tests {
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         let expected = fading.mean().bps() as f64 / 1e6;
         assert!((mean / expected - 1.0).abs() < 0.05, "{mean} {expected}");
+    }
+
+    #[test]
+    fn a_rate_fades_until_its_first_step() {
+        let fading = Fading { least: mbit(5), most: mbit(80), every_ns: SEC_NS };
+        let steps = Stepped::new(None, vec![(3 * SEC_NS / 2, Some(mbit(1)))]);
+        let mut rate = LinkRate::new(steps, Some(fading), 7);
+        assert!(rate.at(0).unwrap() >= mbit(5));
+        assert_eq!(rate.next_change_ns(), Some(SEC_NS));
+        assert!(rate.at(SEC_NS).unwrap() >= mbit(5));
+        assert_eq!(rate.next_change_ns(), Some(3 * SEC_NS / 2));
+        assert_eq!(rate.at(3 * SEC_NS / 2), Some(mbit(1)));
+        assert_eq!((rate.at(9 * SEC_NS), rate.next_change_ns()), (Some(mbit(1)), None));
     }
 
     #[test]
