@@ -51,13 +51,17 @@ impl OutputKind {
         if !directory.is_dir() {
             bail!("{option}: there is no directory {}", directory.display());
         }
-        let mut head = Vec::new();
-        match File::open(&path)
-            .and_then(|file| file.take(magic.len() as u64).read_to_end(&mut head))
-        {
+        let cannot_read = || format!("{option}: cannot read {}", path.display());
+        let known = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
-            read => read.with_context(|| format!("{option}: cannot read {}", path.display()))?,
+            known => known.with_context(cannot_read)?,
         };
+        if !known.is_file() {
+            bail!("{option}: {} is not a regular file; name another", path.display());
+        }
+        let mut head = Vec::new();
+        let file = File::open(&path).with_context(cannot_read)?;
+        file.take(magic.len() as u64).read_to_end(&mut head).with_context(cannot_read)?;
         if !head.is_empty() && head != *magic {
             bail!("{option}: {} exists and is {name}; name another file", path.display());
         }

@@ -284,8 +284,10 @@ impl IdMachine {
     /// The link is down, whoever ended it.
     pub fn handle_link_down(&mut self) {
         let event = match self.state {
-            // Accepted, but gone before it was established: that is no disconnection.
-            CmState::Accepting => CmEvent::failed(EventKind::ConnectError, Failure::Reset),
+            // Gone before it was established: that is no disconnection.
+            CmState::Connecting | CmState::Accepting => {
+                CmEvent::failed(EventKind::ConnectError, Failure::Reset)
+            }
             _ => CmEvent::plain(EventKind::Disconnected),
         };
         self.report(NetworkOutcome::LinkDown, event);

@@ -119,9 +119,10 @@ impl CmState {
             (NetworkOutcome::Answered, Connecting) => Some(Answered),
             (NetworkOutcome::LinkUp, Connecting | Accepting) => Some(Connected),
             (NetworkOutcome::LinkFailed, Connecting | Accepting) => Some(Closed),
-            (NetworkOutcome::LinkDown, Accepting | Answered | Connected | Disconnecting) => {
-                Some(Closed)
-            }
+            (
+                NetworkOutcome::LinkDown,
+                Connecting | Accepting | Answered | Connected | Disconnecting,
+            ) => Some(Closed),
             // One that has no device yet, or had its end, is not on it.
             (NetworkOutcome::DeviceGone, Idle | Closed) => None,
             (NetworkOutcome::DeviceGone, _) => Some(Closed),

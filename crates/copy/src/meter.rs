@@ -8,12 +8,12 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_session::client::FarSession;
 use weft_session::{ChannelTraffic, MessageChannel};
 use weft_sync::{Condvar, Mutex};
@@ -45,7 +45,7 @@ pub struct Meter {
     /// Nothing is copied: names of files are what is asked for.
     is_dry_run: bool,
     bar: ProgressBar,
-    started: Instant,
+    started: Moment,
     is_over: Mutex<bool>,
     ended: Condvar,
     /// What carries data from here, for each host that it goes to.
@@ -187,7 +187,9 @@ impl Meter {
             let now = clock::now();
             match self.style {
                 ShowStyle::Bar => self.draw(),
-                ShowStyle::Lines if now.duration_since(told) >= LINE_EVERY && !is_over => {
+                ShowStyle::Lines
+                    if now.saturating_duration_since(told) >= LINE_EVERY && !is_over =>
+                {
                     told = now;
                     self.say(&format!("weft: {}", self.summary()));
                 }

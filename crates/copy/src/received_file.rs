@@ -12,11 +12,11 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 
 use crate::destination::{DestinationTree, EntryPlace};
@@ -45,7 +45,7 @@ pub(crate) struct LargeFile {
     reads_back: bool,
     state: Mutex<LargeState>,
     is_checkpoint_due: AtomicBool,
-    checked: Mutex<Instant>,
+    checked: Mutex<Moment>,
     /// One checkpoint at a time.
     flushing: Mutex<()>,
 }

@@ -4,9 +4,9 @@
 //!
 //! Order: [`Throttle::wait`] before each message.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::{Condvar, Mutex};
 
 /// What may go at once, after a pause.
@@ -16,7 +16,7 @@ const BURST: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Throttle {
     bits_per_second: Option<u64>,
-    free_at: Mutex<Option<Instant>>,
+    free_at: Mutex<Option<Moment>>,
     never: Condvar,
 }
 
@@ -42,7 +42,7 @@ impl Throttle {
 }
 
 /// How long `bytes` have to wait at `now`.
-fn delay(free_at: &mut Option<Instant>, now: Instant, bytes: usize, rate: u64) -> Duration {
+fn delay(free_at: &mut Option<Moment>, now: Moment, bytes: usize, rate: u64) -> Duration {
     let takes = Duration::from_secs_f64(bytes as f64 * 8.0 / rate as f64);
     let earliest = now.checked_sub(BURST).unwrap_or(now);
     let from = free_at.map_or(earliest, |at| at.max(earliest));

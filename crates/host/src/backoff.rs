@@ -1,10 +1,12 @@
 //! Exponential back-off from what a connection does that does not go with its application's habits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::clock::Moment;
 
 /// Exponential back-off from something that does harm.
 pub(crate) struct Backoff {
-    until: Option<Instant>,
+    until: Option<Moment>,
     /// For how long the next time, and at least and at most.
     length: Duration,
     shortest: Duration,
@@ -20,7 +22,7 @@ impl Backoff {
     }
 
     /// Whether it lasts at this time.
-    pub fn holds(&self, at: Instant) -> bool {
+    pub fn holds(&self, at: Moment) -> bool {
         self.until.is_some_and(|until| at < until)
     }
 
@@ -31,7 +33,7 @@ impl Backoff {
     }
 
     /// Begins at this time.
-    pub fn begin(&mut self, at: Instant) {
+    pub fn begin(&mut self, at: Moment) {
         let fine = self.until.map(|until| at.saturating_duration_since(until));
         if self.forgives && fine.is_some_and(|fine| fine >= self.length) {
             self.length = self.shortest;

@@ -5,11 +5,10 @@ mod roles;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
 
 use weft_capture::CaptureTap;
 use weft_net::stream::MpaCarrier;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_os::thread::Uncancelled;
 use weft_reactor::Pollable;
 use weft_rnic::shuttle::Route;
@@ -302,7 +301,7 @@ impl ConnSlot {
         self.drive(0);
     }
 
-    fn step(&self, guard: MutexGuard<'_, Guarded>, wakes: PostponedWakes, now: Instant) {
+    fn step(&self, guard: MutexGuard<'_, Guarded>, wakes: PostponedWakes, now: Moment) {
         // What it brings about is told to the end.
         let _uncancelled = Uncancelled::begin();
         let act = |guarded: &mut Guarded, work| {
@@ -325,7 +324,7 @@ impl ConnSlot {
         }
     }
 
-    fn act(&self, driver: &mut Driver, work: u8, now: Instant) -> Notices {
+    fn act(&self, driver: &mut Driver, work: u8, now: Moment) -> Notices {
         driver.schedule().slept_for = self.is_slept_for();
         driver.work(work, now);
         if let Some(faults) = &self.faults
@@ -451,14 +450,25 @@ impl ConnSlot {
     }
 
     /// The connection, for a thread that ends the process.
-    fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Guarded>> {
+    fn seize(&self, until: Moment) -> Option<MutexGuard<'_, Guarded>> {
         clock::retry(until, || self.slot.try_lock())
     }
 
-    /// Forgets the connection, so that another one may be attached.
-    pub fn abandon(&self) {
+    /// Whether no other connection has come after that one.
+    pub fn is_last(&self, attachment: Attachment) -> bool {
+        let brought = self.slot.lock().brought;
+        self.drive(0);
+        brought == attachment.0
+    }
+
+    /// Forgets the connection, so that another one may be attached; or that one `only`, unless
+    /// another one has taken its place meanwhile.
+    pub fn abandon(&self, only: Option<Attachment>) {
         if self.is_attached() {
             self.with_guarded(|guarded| {
+                if only.is_some_and(|only| guarded.brought != only.0) {
+                    return;
+                }
                 if let Some(driver) = &mut guarded.driver {
                     driver.abandon();
                 }

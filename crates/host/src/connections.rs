@@ -4,10 +4,10 @@
 //! Invariant: a connection is listed from when it is held until nothing is left of it, once.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_observe::{ConnReport, Counters};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::RwLock;
 
 use crate::device_kind::DeviceId;
@@ -22,14 +22,14 @@ pub(crate) type WatchedConn = (DeviceId, Counters, Option<ConnReport>);
 pub(crate) trait DrivenConnection: Send + Sync {
     /// An application thread found a completion queue empty that is not this one's: it does the
     /// reactor's work here, unless somebody polls this connection for itself.
-    fn help(&self, now: Instant);
+    fn help(&self, now: Moment);
     /// The process ends at once: acknowledges what was received, waiting no longer than `until`.
-    fn flush_now(&self, until: Instant);
+    fn flush_now(&self, until: Moment);
     /// The process ends: nobody is told of what becomes of it any more.
     fn hush(&self);
     /// What it is like, for who watches: its device, what was done over it, and all else if that is
     /// `told`. Nothing if it has ended. With a limit it waits no longer for who works on it.
-    fn report(&self, told: bool, until: Option<Instant>) -> Option<WatchedConn>;
+    fn report(&self, told: bool, until: Option<Moment>) -> Option<WatchedConn>;
 }
 
 /// The connections of one reactor.
@@ -63,7 +63,7 @@ impl Connections {
 
     /// Every connection, for who ends the process; none if the list is being changed until then.
     /// The work may not end one.
-    pub fn each(&self, until: Instant, work: impl FnMut(&Arc<dyn DrivenConnection>)) {
+    pub fn each(&self, until: Moment, work: impl FnMut(&Arc<dyn DrivenConnection>)) {
         if let Some(list) = clock::retry(until, || self.0.try_read()) {
             list.iter().for_each(work);
         }

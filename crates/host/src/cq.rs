@@ -5,9 +5,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_reactor::{Pollable, Readiness};
 use weft_sync::{Mutex, RwLock};
 use weft_verbs::{Cq, CqError, Misuse, Wake, Wc};
@@ -340,7 +339,7 @@ impl Wake for Warden {
 impl Pollable for HostCq {
     fn ready(&self, _: Readiness) {}
 
-    fn timeout(&self, _: Instant) {
+    fn timeout(&self, _: Moment) {
         self.break_down();
     }
 }

@@ -14,9 +14,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_os::sys::{self, Handlers};
 use weft_sync::Mutex;
 use weft_verbs::CompChannel;
@@ -67,7 +67,7 @@ impl SleepHabit {
     }
 
     /// Notes a wait that ended `now`; whether that has ended the habit.
-    fn note(&mut self, wait: WaitTimes, now: Instant) -> bool {
+    fn note(&mut self, wait: WaitTimes, now: Moment) -> bool {
         let is_bulk = wait.worked >= BULK;
         self.credit = match wait.whole {
             _ if is_bulk => self.credit.saturating_sub(4),
@@ -86,7 +86,7 @@ impl SleepHabit {
     }
 
     /// What this thread does does not go with the lease.
-    fn refuse(&mut self, now: Instant) {
+    fn refuse(&mut self, now: Moment) {
         (self.credit, self.formed) = (0, false);
         self.backoff.begin(now);
     }
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     /// Notes a wait of this length and work at the time `at`.
-    fn note(habit: &mut SleepHabit, (whole, worked): (Duration, Duration), at: Instant) -> bool {
+    fn note(habit: &mut SleepHabit, (whole, worked): (Duration, Duration), at: Moment) -> bool {
         habit.note(WaitTimes { whole, worked }, at)
     }
 

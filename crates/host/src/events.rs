@@ -1,10 +1,11 @@
 //! What is written of a process into its trace, if there is one: see [`weft_capture::EventTrace`].
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_capture::EventTrace;
 use weft_observe::ConnReport;
+use weft_os::clock::Moment;
 use weft_verbs::{AsyncEvent, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
 
 use crate::diagnostics::state_name;
@@ -79,11 +80,11 @@ impl Events {
 
 /// When a connection's numbers were written last.
 #[derive(Default)]
-pub(crate) struct MetricsClock(Option<Instant>);
+pub(crate) struct MetricsClock(Option<Moment>);
 
 impl MetricsClock {
     /// Whether they are due.
-    pub fn is_due(&mut self, now: Instant) -> bool {
+    pub fn is_due(&mut self, now: Moment) -> bool {
         let due = self.0.is_none_or(|last| now.saturating_duration_since(last) >= METRICS_INTERVAL);
         if due {
             self.0 = Some(now);

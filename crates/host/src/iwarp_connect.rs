@@ -8,14 +8,14 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_net::lane::rendezvous::{LaneListener, LaneOffer};
 use weft_net::refused;
 use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
 use weft_net::socket::{self, SocketKind};
 use weft_net::stream::MpaCarrier;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::mpa::negotiate::{Initiator, MpaReply, Responder};
@@ -50,10 +50,10 @@ pub(crate) struct IwarpConnect {
     /// This end calls; otherwise it is called.
     calls: bool,
     stage: Mutex<ConnectStage>,
-    since: Instant,
+    since: Moment,
     silence: Mutex<Silence>,
     /// When an end that calls looks again whatever happens.
-    next_look: Mutex<Instant>,
+    next_look: Mutex<Moment>,
     /// A descriptor that is kept for the stream of the peer, so that the lack of one is an error of
     /// the verb that connects and not a wait without end.
     spare: Mutex<Option<HighFd>>,
@@ -64,7 +64,7 @@ enum ConnectStage {
     /// Waits for the peer, or to call it again.
     Resting {
         pause: Duration,
-        until: Instant,
+        until: Moment,
     },
     Calling(Box<IwarpDial>, Duration),
     /// The stream is the queue pair's, or nobody wants it any more.
@@ -221,14 +221,14 @@ impl IwarpConnect {
         self.look_again_at(until);
     }
 
-    fn look_again_at(&self, at: Instant) {
+    fn look_again_at(&self, at: Moment) {
         let this: Weak<IwarpConnect> = self.this.clone();
         self.slot.host().reactor().set_timer(at, this);
     }
 
     /// Has an end that calls look again and again: the peer may have taken a call and never answer
     /// it. Looks for other reasons renew nothing.
-    fn keep_looking(&self, now: Instant) {
+    fn keep_looking(&self, now: Moment) {
         let mut next = self.next_look.lock();
         if *next <= now {
             *next = now + PATIENCE_LOOK;
@@ -246,7 +246,7 @@ impl IwarpConnect {
     }
 
     /// Requests that cannot be delivered fail after a while.
-    fn lose_patience(&self, now: Instant) -> bool {
+    fn lose_patience(&self, now: Moment) -> bool {
         let late = now.saturating_duration_since(self.since) > PATIENCE;
         let fails = late && self.qp.state() == QpState::Rts && !self.qp.sq().is_idle();
         if fails {
@@ -336,7 +336,7 @@ impl Pollable for IwarpConnect {
         }
     }
 
-    fn timeout(&self, now: Instant) {
+    fn timeout(&self, now: Moment) {
         if matches!(*self.stage(), ConnectStage::Done) {
             return;
         }

@@ -13,13 +13,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_net::lane::rendezvous::LaneListener;
 use weft_net::refused;
 use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket::{self, SocketKind};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::mpa::negotiate::Responder;
@@ -143,7 +143,7 @@ struct Early {
     responder: Responder,
     from: u32,
     to: u32,
-    until: Instant,
+    until: Moment,
 }
 
 impl Early {
@@ -316,7 +316,7 @@ impl Pollable for IwarpPort {
         }
     }
 
-    fn timeout(&self, _: Instant) {
+    fn timeout(&self, _: Moment) {
         self.watch(Interest::READ);
     }
 }
@@ -326,7 +326,7 @@ struct Caller {
     host: Weak<Host>,
     port: Weak<IwarpPort>,
     reading: Mutex<Option<IwarpRequestReader>>,
-    until: Instant,
+    until: Moment,
 }
 
 struct IwarpRequestReader {
@@ -379,5 +379,5 @@ impl Pollable for Caller {
         }
     }
 
-    fn timeout(&self, _: Instant) {}
+    fn timeout(&self, _: Moment) {}
 }

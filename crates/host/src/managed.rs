@@ -7,7 +7,7 @@ use weft_net::udp::UdpPort;
 use weft_rnic::ShuttleQp;
 use weft_rnic::shuttle::Route;
 
-use crate::conn_slot::ConnSlot;
+use crate::conn_slot::{Attachment, ConnSlot};
 use crate::driver::{Beginning, Driver};
 use crate::qp::HostQp;
 
@@ -44,11 +44,11 @@ impl ConnRef {
 
 impl HostQp {
     /// Takes a connection that the manager has made.
-    pub fn hold(&self, conn: ManagedConn) {
+    pub fn hold(&self, conn: ManagedConn) -> Option<Attachment> {
         let ManagedConn { shuttle, port, hook, says_silence } = conn;
         let beginning = Beginning::Managed { shuttle, hook, mentioned: says_silence };
         let woken = self.slot.woken(self.inner());
-        self.slot.hold(Box::new(Driver::shuttle(self.host(), woken, port, beginning)));
+        self.slot.hold(Box::new(Driver::shuttle(self.host(), woken, port, beginning)))
     }
 
     /// Its connection, whichever it has.
@@ -68,7 +68,17 @@ impl HostQp {
 
     /// Forgets the connection, so that another one may be made.
     pub fn abandon(&self) {
-        self.slot.abandon();
+        self.slot.abandon(None);
+    }
+
+    /// The same, if the connection is that one still.
+    pub fn abandon_only(&self, attachment: Attachment) {
+        self.slot.abandon(Some(attachment));
+    }
+
+    /// Whether no other connection has come after that one.
+    pub fn is_last(&self, attachment: Attachment) -> bool {
+        self.slot.is_last(attachment)
     }
 
     /// Takes what has arrived, and returns once all that has come of it is told.

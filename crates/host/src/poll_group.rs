@@ -23,9 +23,9 @@ mod active;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock::{self, ns_at};
+use weft_os::clock::{self, Moment, ns_at};
 use weft_reactor::{Interest, Leased, PollSet, Token};
 use weft_sync::Mutex;
 use weft_verbs::{CompChannel, Cq};
@@ -240,17 +240,17 @@ impl PollGroup {
 
     /// An empty poll: looks at the connection that became active last and at one of the others, and
     /// at those that have something to receive unless that has `filled` the queue.
-    pub fn look(&self, now: Instant, filled: impl Fn() -> bool) {
+    pub fn look(&self, now: Moment, filled: impl Fn() -> bool) {
         self.look_at(now, true, filled);
     }
 
     /// The same in a poll that has found something. What the application may yet answer is not
     /// acknowledged now.
-    pub fn look_meanwhile(&self, now: Instant) {
+    pub fn look_meanwhile(&self, now: Moment) {
         self.look_at(now, false, || false);
     }
 
-    fn look_at(&self, now: Instant, is_idle: bool, filled: impl Fn() -> bool) {
+    fn look_at(&self, now: Moment, is_idle: bool, filled: impl Fn() -> bool) {
         if self.is_inherited() {
             return;
         }
@@ -292,7 +292,7 @@ impl PollGroup {
 
     /// A thread of the application is about to sleep for an event of `channel`, and to watch the
     /// set itself; whether it may, and whether the reactor did until now.
-    pub fn claim_for_sleeper(&self, channel: &Arc<CompChannel>, now: Instant) -> Option<bool> {
+    pub fn claim_for_sleeper(&self, channel: &Arc<CompChannel>, now: Moment) -> Option<bool> {
         let mut lease = self.lease.lock();
         let begins = lease.holder != Leaseholder::Sleeper;
         if begins {
@@ -319,12 +319,12 @@ impl PollGroup {
     }
 
     /// The thread that sleeps for events looks at what its descriptors are ready for.
-    pub fn look_for_sleeper(&self, now: Instant) {
+    pub fn look_for_sleeper(&self, now: Moment) {
         self.note_sleeper(now);
         self.set.poll(READY_MAX, now);
     }
 
-    fn note_sleeper(&self, now: Instant) {
+    fn note_sleeper(&self, now: Moment) {
         self.polled_ns.store(ns_at(now), Ordering::Relaxed);
         self.looped_ns.store(ns_at(now), Ordering::Relaxed);
     }
@@ -380,7 +380,7 @@ impl PollGroup {
 }
 
 impl Leased for PollGroup {
-    fn reclaim(&self, before: Instant) -> bool {
+    fn reclaim(&self, before: Moment) -> bool {
         let polls = self.polls.load(Ordering::Relaxed);
         let polled_ns = self.polled_ns.load(Ordering::Relaxed);
         let mut lease = self.lease.lock();

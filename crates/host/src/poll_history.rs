@@ -4,7 +4,9 @@
 //! its completion queue would leave arrivals unseen for a millisecond each. Once that shows, the
 //! reactor watches the connection (`PollHistory::lease_backoff`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::clock::Moment;
 
 use crate::backoff::Backoff;
 use crate::lease::POLL_LOOP_NS;
@@ -18,7 +20,7 @@ const DEFERRED_BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::f
 /// When an application polled last, and what it must not be trusted with for a while.
 pub(crate) struct PollHistory {
     /// The last empty poll of any completion queue of the process.
-    last: Option<Instant>,
+    last: Option<Moment>,
     /// From leases: an application that polls memory after it polled a completion queue leaves what
     /// arrives unseen while it has the lease.
     pub lease_backoff: Backoff,
@@ -37,7 +39,7 @@ impl PollHistory {
     }
 
     /// Notes an empty poll; whether it and the one before are a loop.
-    pub fn note(&mut self, now: Instant) -> bool {
+    pub fn note(&mut self, now: Moment) -> bool {
         let last = self.last.replace(now);
         let pause = Duration::from_nanos(POLL_LOOP_NS);
         last.is_some_and(|last| now.saturating_duration_since(last) < pause)
@@ -49,7 +51,7 @@ impl PollHistory {
     }
 
     /// Whether there was no poll since `before`.
-    pub fn is_over(&self, before: Instant) -> bool {
+    pub fn is_over(&self, before: Moment) -> bool {
         self.last.is_none_or(|last| last < before)
     }
 }

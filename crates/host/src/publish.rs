@@ -13,12 +13,13 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_net::socket;
 use weft_observe::{
     Counters, DeviceReport, DeviceType, PastSums, ProcessReport, REPORTED_MAX, place,
 };
+use weft_os::clock::Moment;
 use weft_os::fds::HighFd;
 use weft_os::options::set_option;
 use weft_os::{clock, sys};
@@ -159,7 +160,7 @@ impl Pollable for ReportSource {
         }
     }
 
-    fn timeout(&self, _: Instant) {}
+    fn timeout(&self, _: Moment) {}
 }
 
 /// Sends as much as there is room for. Nobody is waited for: who reads sees by the last line that
@@ -174,7 +175,7 @@ fn answer(reader: BorrowedFd<'_>, mut left: &[u8]) {
 }
 
 /// What there is to see of `host` in this process; with a limit, of what can be had until then.
-fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
+fn report(host: &Host, until: Option<Moment>) -> ProcessReport {
     let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let Some(local) = host.running() else { return ProcessReport::default() };
     let mut report = ProcessReport {
@@ -198,7 +199,7 @@ fn report(host: &Host, until: Option<Instant>) -> ProcessReport {
 fn look(
     local: &Local,
     report: &mut ProcessReport,
-    until: Option<Instant>,
+    until: Option<Moment>,
 ) -> [Counters; DeviceId::SLOTS] {
     let mut looks = 0;
     loop {

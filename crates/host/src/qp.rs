@@ -290,11 +290,10 @@ impl HostQp {
     }
 
     /// Gives the connection to another queue pair, before anything was sent on it.
-    pub fn hand_over(&self, to: &Self) {
-        if let Some(mut driver) = self.slot.release() {
-            driver.rebind(to.slot.woken(&to.inner));
-            to.slot.hold(driver);
-        }
+    pub fn hand_over(&self, to: &Self) -> Option<Attachment> {
+        let mut driver = self.slot.release()?;
+        driver.rebind(to.slot.woken(&to.inner));
+        to.slot.hold(driver)
     }
 
     /// How many completions the application has yet to poll until it knows of all requests of this

@@ -8,9 +8,10 @@
 //! the connection. Lock order: driver, fault injector, send queue.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_fault::{Dice, FaultKind, PlannedFault, Status, When};
+use weft_os::clock::Moment;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{AsyncKind, Misuse, Qp, QpFailure, QpState, SendOp, WcStatus};
 
@@ -37,7 +38,7 @@ struct InjectorState {
     holding: Option<usize>,
     /// How often the request found no receive, and until when it waits.
     refusals: u32,
-    waits_until: Option<Instant>,
+    waits_until: Option<Moment>,
 }
 
 struct Planned {
@@ -92,7 +93,7 @@ impl Planned {
     }
 
     /// Whether it is time, for a fault of the whole queue pair; else when it may be.
-    fn is_due(&self, qp: &Qp, faults: &Faults, now: Instant) -> (bool, Option<Instant>) {
+    fn is_due(&self, qp: &Qp, faults: &Faults, now: Moment) -> (bool, Option<Moment>) {
         // Until then the application still walks it through its states.
         let ready = matches!(qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
         match (self.kind, self.when) {
@@ -162,7 +163,7 @@ impl QpFaultInjector {
     }
 
     /// Does what it is time for; gives when to call again, where nothing else calls.
-    pub fn act(&self, driver: &mut Driver, now: Instant) -> Option<Instant> {
+    pub fn act(&self, driver: &mut Driver, now: Moment) -> Option<Moment> {
         let qp = Arc::clone(driver.qp());
         let faults = self.host.faults()?;
         let mut state = self.lock();
@@ -180,7 +181,7 @@ impl QpFaultInjector {
             } else if let Some(later) = later
                 && !std::mem::replace(&mut fault.timed, true)
             {
-                again = Some(again.map_or(later, |at: Instant| at.min(later)));
+                again = Some(again.map_or(later, |at: Moment| at.min(later)));
             }
         }
         let held = if qp.sq().is_held_up() { state.holding } else { None };
@@ -202,8 +203,8 @@ impl InjectorState {
         place: usize,
         qp: &Qp,
         driver: &mut Driver,
-        now: Instant,
-    ) -> Option<Instant> {
+        now: Moment,
+    ) -> Option<Moment> {
         let times = match self.faults[place].kind {
             FaultKind::Rnr(times) => times,
             FaultKind::QpError(status) => {

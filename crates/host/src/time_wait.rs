@@ -13,11 +13,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use weft_net::buffers::Buffer;
 use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
-use weft_os::clock::{self, instant_at, ns_at};
+use weft_os::clock::{self, Moment, moment_at, ns_at};
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::shuttle::{Route, TimeWait};
 use weft_rnic::wire::shuttle::ConnectionId;
@@ -46,7 +45,7 @@ struct Socket {
     port: Arc<UdpPort>,
     /// The route that the socket is devoted to, if it is.
     own: Option<Route>,
-    until: Instant,
+    until: Moment,
     /// None once somebody else hears what comes; held while it is read.
     token: Mutex<Option<Token>>,
 }
@@ -108,7 +107,7 @@ impl TimeWaits {
 /// Hears what comes to the socket of a connection of `host`, which nobody else hears any more,
 /// until `until_ns` of Shuttle's clock, or until others need the room.
 pub(crate) fn keep_socket(host: &Arc<Host>, port: Arc<UdpPort>, own: Option<Route>, until_ns: u64) {
-    let until = instant_at(until_ns);
+    let until = moment_at(until_ns);
     let weak_host = Arc::downgrade(host);
     let socket = Arc::new(Socket { host: weak_host, port, own, until, token: Mutex::new(None) });
     let source: Arc<dyn Pollable> = socket.clone();
@@ -155,7 +154,7 @@ impl Pollable for Socket {
         buffer.put();
     }
 
-    fn timeout(&self, now: Instant) {
+    fn timeout(&self, now: Moment) {
         if now < self.until {
             return;
         }

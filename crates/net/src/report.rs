@@ -9,10 +9,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use log::Level;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 
 /// Different lines that the application's own calls cause in the life of a process.
@@ -73,18 +73,18 @@ struct Strangers {
     told: HashMap<IpAddr, BTreeSet<String>>,
     /// Lines that may be told at once, and since when there are so many.
     left: u32,
-    since: Instant,
+    since: Moment,
 }
 
 impl Strangers {
-    fn new(now: Instant) -> Self {
+    fn new(now: Moment) -> Self {
         Self { told: HashMap::new(), left: STRANGERS_BURST, since: now }
     }
 
     /// The line, if it is to be told.
     fn admit(
         &mut self,
-        now: Instant,
+        now: Moment,
         peer: IpAddr,
         line: impl FnOnce() -> String,
     ) -> Option<String> {
@@ -103,7 +103,7 @@ impl Strangers {
         Some(line)
     }
 
-    fn spend(&mut self, now: Instant) -> bool {
+    fn spend(&mut self, now: Moment) -> bool {
         while self.left < STRANGERS_BURST && now >= self.since + STRANGERS_PAUSE {
             self.left += 1;
             self.since += STRANGERS_PAUSE;

@@ -6,7 +6,9 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::clock::Moment;
 
 use crate::report;
 
@@ -89,12 +91,12 @@ impl fmt::Display for Awaited {
 #[derive(Debug)]
 pub struct Silence {
     awaited: Awaited,
-    due: Option<Instant>,
+    due: Option<Moment>,
 }
 
 impl Silence {
     /// Of a peer that is waited for since `since`.
-    pub fn new(awaited: Awaited, since: Instant) -> Self {
+    pub fn new(awaited: Awaited, since: Moment) -> Self {
         Self { awaited, due: Some(since + MENTIONED_AFTER) }
     }
 
@@ -104,12 +106,12 @@ impl Silence {
     }
 
     /// When [`Silence::look`] is to be called at the latest.
-    pub fn due(&self) -> Option<Instant> {
+    pub fn due(&self) -> Option<Moment> {
         self.due
     }
 
     /// Mentions the peer if it is time to; once.
-    pub fn look(&mut self, now: Instant) {
+    pub fn look(&mut self, now: Moment) {
         if self.due.is_some_and(|due| due <= now) {
             self.mention();
         }

@@ -154,14 +154,19 @@ pub fn reset_on_close(fd: BorrowedFd) -> io::Result<()> {
 }
 
 /// Binds a datagram socket beside `first`, to an address that this one is bound to or that is
-/// among those, and connects it to `peer`: what comes from there is its own from then on.
-pub fn beside(first: BorrowedFd, local: &SocketAddr, peer: &SocketAddr) -> io::Result<OwnedFd> {
+/// among those, and connects it to `peer`: what comes from there is its own from then on. Nobody
+/// else may change meanwhile whether the address of `first` is `shared`.
+pub fn beside(
+    (first, shared): (BorrowedFd, bool),
+    local: &SocketAddr,
+    peer: &SocketAddr,
+) -> io::Result<OwnedFd> {
     let fd = open(local, SocketKind::Datagram)?;
     // It stays allowed for this one, so that others may listen there once `first` is gone.
     set_reuse(fd.as_fd(), true)?;
     set_reuse(first, true)?;
     let bound = bind_raw(fd.as_fd(), local);
-    let closed = set_reuse(first, false);
+    let closed = set_reuse(first, shared);
     bound?;
     closed?;
     connect_once(fd.as_fd(), peer)?;

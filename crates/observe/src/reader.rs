@@ -6,9 +6,9 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
@@ -98,7 +98,7 @@ pub fn read_those(
 }
 
 /// The report of the process at `path`; `None` if it says something else.
-fn ask(path: &PathBuf, deadline: Instant) -> io::Result<Option<ProcessReport>> {
+fn ask(path: &PathBuf, deadline: Moment) -> io::Result<Option<ProcessReport>> {
     let mut stream = open(path)?;
     let mut bytes = Vec::new();
     let mut room = vec![0; 16 << 10];

@@ -11,9 +11,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::last_thread;
 use crate::thread::{Uncancelled, while_cancellable};
 
@@ -100,7 +100,7 @@ pub fn sleeping<T>(sleep: impl FnOnce() -> T) -> T {
 
 /// This thread is about to fork: has calls of others wait, once those that have begun are over, or
 /// at `until`.
-pub fn pause(until: Instant) {
+pub fn pause(until: Moment) {
     FORKS.set(FORKS.get() + 1);
     FORKING.fetch_add(1, Ordering::SeqCst);
     // It may fork in a signal handler that has interrupted a call.
@@ -134,7 +134,7 @@ mod tests {
     /// Forks of one test would hold up the other's calls.
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-    fn later() -> Instant {
+    fn later() -> Moment {
         clock::now() + Duration::from_secs(60)
     }
 

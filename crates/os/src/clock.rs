@@ -1,33 +1,107 @@
 //! The only place that asks what time it is.
 
+use std::ops::{Add, AddAssign, Sub};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use crate::sys;
 
-/// The clock of Shuttle begins this long before the first look at it, so that there is a time
-/// before every event.
-const SHUTTLE_START_NS: u64 = 10_000_000_000;
+/// The clock begins this long before the first look at it, so that there is a time before every
+/// event.
+const START_NS: u64 = 10_000_000_000;
 
 /// Who comes so late to what was due was stopped, or waited for a processor: the time counts for no
 /// verdict about a peer, who may have spoken meanwhile.
 const STOPPED: Duration = Duration::from_millis(500);
 
+/// A time on the clock of the process, which never goes back: nanoseconds, so that what is done for
+/// each packet compares and stores it as it is. Sums and differences end at the ends of the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment {
+    ns: u64,
+}
+
+impl Moment {
+    /// How long after `earlier` it is; zero if it is before.
+    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.ns.saturating_sub(earlier.ns))
+    }
+
+    /// The same, or none.
+    pub fn checked_duration_since(self, earlier: Self) -> Option<Duration> {
+        self.ns.checked_sub(earlier.ns).map(Duration::from_nanos)
+    }
+
+    /// `time` later, or none if the clock ends before.
+    pub fn checked_add(self, time: Duration) -> Option<Self> {
+        let ns = u64::try_from(time.as_nanos()).ok()?;
+        Some(Self { ns: self.ns.checked_add(ns)? })
+    }
+
+    /// `time` earlier, or none if the clock begins after.
+    pub fn checked_sub(self, time: Duration) -> Option<Self> {
+        Some(Self { ns: self.ns.checked_sub(length_ns(time))? })
+    }
+
+    /// How long ago it is.
+    pub fn elapsed(self) -> Duration {
+        now().saturating_duration_since(self)
+    }
+}
+
+/// Nanoseconds, as far as they can be told.
+fn length_ns(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self { ns: self.ns.saturating_add(length_ns(time)) }
+    }
+}
+
+impl AddAssign<Duration> for Moment {
+    fn add_assign(&mut self, time: Duration) {
+        *self = *self + time;
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, time: Duration) -> Self {
+        Self { ns: self.ns.saturating_sub(length_ns(time)) }
+    }
+}
+
+impl Sub for Moment {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
 /// For how long before `now` nobody ran, if something was `due` in that time and is only done now.
-pub fn stopped_since(due: Instant, now: Instant) -> Option<Duration> {
+pub fn stopped_since(due: Moment, now: Moment) -> Option<Duration> {
     let late = now.saturating_duration_since(due);
     (late >= STOPPED).then_some(late)
 }
 
 /// Now.
-#[allow(clippy::disallowed_methods)]
-pub fn now() -> Instant {
-    Instant::now()
+pub fn now() -> Moment {
+    static FIRST_NS: OnceLock<u64> = OnceLock::new();
+    let ticks_ns = sys::monotonic_ns();
+    // What others see of the clock says nothing of how long the machine has run.
+    let first_ns = *FIRST_NS.get_or_init(|| ticks_ns);
+    Moment { ns: START_NS.saturating_add(ticks_ns).saturating_sub(first_ns) }
 }
 
 /// What `attempt` gives, tried again until then: who ends the process may have interrupted, in a
 /// signal handler, the very thread that it would wait for.
-pub fn retry<T>(until: Instant, attempt: impl Fn() -> Option<T>) -> Option<T> {
+pub fn retry<T>(until: Moment, attempt: impl Fn() -> Option<T>) -> Option<T> {
     loop {
         let found = attempt();
         if found.is_some() || now() >= until {
@@ -61,17 +135,37 @@ pub fn wall_ns(ticks_ns: u64) -> u64 {
 }
 
 /// Nanoseconds on Shuttle's clock, which all connections of the process share.
-pub fn ns_at(now: Instant) -> u64 {
-    let past = now.saturating_duration_since(shuttle_start());
-    SHUTTLE_START_NS + u64::try_from(past.as_nanos()).unwrap_or(u64::MAX / 2)
+pub fn ns_at(now: Moment) -> u64 {
+    now.ns
 }
 
 /// When Shuttle's clock shows `ns`.
-pub fn instant_at(ns: u64) -> Instant {
-    shuttle_start() + Duration::from_nanos(ns.saturating_sub(SHUTTLE_START_NS))
+pub fn moment_at(ns: u64) -> Moment {
+    Moment { ns }
 }
 
-fn shuttle_start() -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    *START.get_or_init(now)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_time_before_the_first_look_and_none_after_the_last() {
+        let first = now();
+        assert!(ns_at(first) >= START_NS);
+        assert!(first - Duration::from_secs(10) < first);
+        assert_eq!(first - Duration::MAX, moment_at(0));
+        assert_eq!(first + Duration::MAX, moment_at(u64::MAX));
+        assert_eq!(first.checked_add(Duration::MAX), None);
+        assert_eq!(first.checked_sub(Duration::MAX), None);
+    }
+
+    #[test]
+    fn a_difference_is_what_was_added_and_none_backwards() {
+        let (first, length) = (now(), Duration::new(3, 999_999_999));
+        let later = first + length;
+        assert_eq!((later - first, first - later), (length, Duration::ZERO));
+        assert_eq!(later.checked_duration_since(first), Some(length));
+        assert_eq!(first.checked_duration_since(later), None);
+        assert_eq!(later - length, first);
+    }
 }

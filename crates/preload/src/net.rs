@@ -9,9 +9,9 @@ use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 
 use crate::errno;
@@ -39,14 +39,16 @@ const FRESH: Duration = Duration::from_millis(10);
 
 /// The interfaces that are up and have an address, loopback last.
 pub fn interfaces() -> Arc<Vec<NetInterface>> {
-    static ANSWER: Mutex<Option<(Instant, Arc<Vec<NetInterface>>)>> = Mutex::new(None);
+    static ANSWER: Mutex<Option<(Moment, Arc<Vec<NetInterface>>)>> = Mutex::new(None);
     // Not waited for: a child of fork may find the lock held by a thread that it does not have.
     let Some(mut answer) = ANSWER.try_lock() else {
         return Arc::new(settle(ask().unwrap_or_else(|Shortage| by_ioctl())));
     };
     let now = clock::now();
     match &*answer {
-        Some((asked, interfaces)) if now.duration_since(*asked) < FRESH => Arc::clone(interfaces),
+        Some((asked, interfaces)) if now.saturating_duration_since(*asked) < FRESH => {
+            Arc::clone(interfaces)
+        }
         last => {
             let last = last.as_ref().map(|(_, interfaces)| interfaces);
             let interfaces = match (ask(), last) {

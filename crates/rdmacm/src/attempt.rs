@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_host::{Host, HostQp};
 use weft_net::lane::rendezvous::LaneOffer;
@@ -16,7 +16,7 @@ use weft_net::mpa_frame::{FrameProgress, FrameReader};
 use weft_net::report;
 use weft_net::silence::{Awaited, Silence};
 use weft_net::socket;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_reactor::{Interest, Pollable, Token};
 use weft_rnic::cm::Failure;
 use weft_rnic::mpa::negotiate::{Initiator, MpaReply};
@@ -29,7 +29,7 @@ use crate::device::failure;
 /// How long refusals are not believed, and when the next call is due.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
-    pub(crate) until: Instant,
+    pub(crate) until: Moment,
     pub(crate) pause: Duration,
 }
 
@@ -109,7 +109,7 @@ impl Attempt {
     }
 
     /// Time has passed: a peer that does not answer is mentioned.
-    pub(crate) fn look(&mut self, now: Instant) {
+    pub(crate) fn look(&mut self, now: Moment) {
         self.silence.look(now);
     }
 

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use weft_host::managed::{self, Answer, CmHook, ManagedConn, Requester, RocePeer};
-use weft_host::{DeviceKind, Host, HostQp};
+use weft_host::{Attachment, DeviceKind, Host, HostQp};
 use weft_net::secrecy::PeerTransport;
 use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
@@ -23,7 +23,7 @@ use crate::config;
 use crate::device::{PortSpace, wildcard};
 use crate::error::CmError;
 use crate::id::{CmId, IdInner, IdStage};
-use crate::link::{Watcher, check_ready};
+use crate::link::{Watcher, check_ready, hang_up};
 use crate::locked::LockedId;
 use crate::probe::Introduction;
 use crate::shuttle_listener::{ConnRequest, ListenerRef};
@@ -91,13 +91,21 @@ impl CmId {
 
     /// Gives the queue pair its connection. The id must not be locked.
     fn give(&self, qp: &HostQp, conn: ManagedConn) {
-        qp.hold(conn);
-        // It may have been given up or destroyed before there was a connection to end.
+        let held = qp.hold(conn);
+        drop(self.note_held(qp, held));
+    }
+
+    /// The queue pair holds the connection of this id, which may have been given up or destroyed
+    /// before there was a connection to end: then it ends.
+    fn note_held(&self, qp: &HostQp, held: Option<Attachment>) -> LockedId<'_> {
         let mut inner = self.lock();
-        if std::mem::take(&mut inner.gives_up) || inner.is_dead() {
-            drop(inner);
-            qp.disconnect();
+        inner.held = held;
+        if !std::mem::take(&mut inner.gives_up) && !inner.is_dead() {
+            return inner;
         }
+        drop(inner);
+        hang_up(qp, held);
+        self.lock()
     }
 
     fn begin_call(
@@ -221,6 +229,7 @@ impl CmId {
         inner.terms.retry_count = ask.retry_count;
         let said = words(purpose, ask.own_room_octets(), &param, ask.qp_num);
         let (mut shuttle, port) = grant(&qp, ask, depths, &said)?;
+        let _as_it_can = inner.set_tos_of(std::os::fd::AsFd::as_fd(&port));
         shuttle.connection_mut().set_peer_room(u64::from(ask.room_octets) / 2);
         shuttle.set_retry_limits(retry_limits(inner));
         if let LocalEnd::Managed(qp) = seat {
@@ -249,12 +258,14 @@ impl CmId {
             return self.link_granted(inner, &established);
         }
         inner.leave_stage();
-        let left = inner.qp.upgrade();
+        let (left, held) = (inner.qp.upgrade(), inner.held);
         drop(inner);
         // The queue pair has failed, and is free for another connection, before the application
         // hears: it may destroy it then.
-        if let Some(qp) = left {
-            qp.abandon();
+        match (left, held) {
+            (Some(qp), Some(held)) => qp.abandon_only(held),
+            (Some(qp), None) => qp.abandon(),
+            (None, _) => {}
         }
         let mut inner = self.lock();
         inner.link_refused(answer);
@@ -297,8 +308,8 @@ impl CmId {
         let Ok(other) = stand_in(&mut inner) else { return inner };
         inner.qp = Arc::downgrade(&other);
         drop(inner);
-        qp.hand_over(&other);
-        let inner = self.lock();
+        let held = qp.hand_over(&other);
+        let inner = self.note_held(&other, held);
         // What cannot be reached fails with the first request.
         let _later = reach(&inner, qp, peer, depths);
         inner
@@ -437,10 +448,9 @@ fn show_connected(inner: &IdInner, qp: &HostQp, peer: u32, depths: Depths) {
         attrs.max_rd_atomic = octet(depths.ord);
         attrs.max_dest_rd_atomic = octet(depths.ird);
     });
-    if matches!(qp.state(), QpState::Init | QpState::Rtr) {
-        qp.queues().enter(QpState::Rtr);
-        qp.queues().enter(QpState::Rts);
-    }
+    // The application may fail or reset it at the same time.
+    qp.queues().proceed(QpState::Init, QpState::Rtr);
+    qp.queues().proceed(QpState::Rtr, QpState::Rts);
 }
 
 fn failure(end: ConnectionEnd) -> Failure {

@@ -9,9 +9,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_host::Host;
+use weft_os::clock::Moment;
 use weft_os::{clock, fds, semaphore};
 use weft_rnic::cm::{CmEvent, EventKind};
 use weft_sync::Mutex;
@@ -150,7 +151,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// What the system says about the descriptor; `EBADF` once the channel is closed.
-    pub fn wait_until(&self, until: Option<Instant>) -> io::Result<Option<IdEvent>> {
+    pub fn wait_until(&self, until: Option<Moment>) -> io::Result<Option<IdEvent>> {
         loop {
             let has_token = match self.fd.lock().as_ref() {
                 Some(fd) => weft_os::sys::take_one(fd.as_fd()),

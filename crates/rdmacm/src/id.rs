@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use weft_host::diagnostics::ToldIdState;
-use weft_host::{CmTransport, DeviceId, DeviceKind, DeviceUser, HostQp};
+use weft_host::{Attachment, CmTransport, DeviceId, DeviceKind, DeviceUser, HostQp};
 use weft_net::secrecy::Chosen;
 use weft_net::socket::{self, SocketKind};
+use weft_os::clock::Moment;
 use weft_rnic::cm::{self, CmCommand, CmState, Depths, EventKind, QpTerms};
 use weft_sync::Mutex;
 
@@ -19,6 +19,7 @@ use crate::channel::{EventChannel, IdEvent};
 use crate::device::{PortSpace, likely};
 use crate::error::CmError;
 use crate::groups::Membership;
+use crate::link::hang_up;
 use crate::listener::CmListener;
 use crate::locked::LockedId;
 use crate::probe::{Introduction, PeerProbe};
@@ -51,7 +52,7 @@ pub(crate) enum IdStage {
     /// makes its handshake itself.
     Linked,
     /// The connection is over, and the program is told at this time at the latest.
-    Parting(Instant),
+    Parting(Moment),
 }
 
 impl IdStage {
@@ -86,11 +87,13 @@ pub(crate) struct IdInner {
     /// Whose connection it is. Mostly the application's: an id does not keep it from being
     /// destroyed.
     pub(crate) qp: Weak<HostQp>,
+    /// Which of the connections of `qp` it is, once that has it.
+    pub(crate) held: Option<Attachment>,
     /// The attempt was given up while another thread was about to give its connection to the queue
     /// pair: that thread ends it.
     pub(crate) gives_up: bool,
     /// When the present step has taken too long.
-    pub(crate) deadline: Option<Instant>,
+    pub(crate) deadline: Option<Moment>,
     /// What may be used, and the device that it has come to.
     pub(crate) transport: CmTransport,
     pub(crate) device: Option<DeviceKind>,
@@ -158,6 +161,7 @@ impl CmId {
                 local: None,
                 peer: None,
                 qp: Weak::new(),
+                held: None,
                 gives_up: false,
                 deadline: None,
                 transport,
@@ -364,12 +368,12 @@ impl CmId {
             inner.dead = true;
             // A queue pair that is just taking over finds the id dead and closes by itself.
             let linked = matches!(inner.stage, IdStage::Linked | IdStage::Parting(_));
-            let qp = inner.qp.upgrade().filter(|_| linked);
+            let qp = inner.qp.upgrade().filter(|_| linked).map(|qp| (qp, inner.held));
             (inner.leave_stage(), qp, inner.stand_in.take(), inner.channel.clone())
         };
         stage.close();
-        if let Some(qp) = qp {
-            qp.disconnect();
+        if let Some((qp, held)) = qp {
+            hang_up(&qp, held);
         }
         if let Some(qp) = stand_in {
             // It never had an event.
@@ -502,9 +506,15 @@ impl IdInner {
         Ok(fd)
     }
 
-    fn apply_tos(&self) -> Result<(), CmError> {
+    /// Has what `fd` sends be of the type of service that was asked for.
+    pub(crate) fn set_tos_of(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let (Some(tos), Some(local)) = (self.options.tos, self.local) else { return Ok(()) };
-        let set = |fd: BorrowedFd<'_>| socket::set_tos(fd, local.is_ipv6(), tos);
+        socket::set_tos(fd, local.is_ipv6(), tos)
+    }
+
+    /// The same of everything that it has.
+    pub(crate) fn apply_tos(&self) -> Result<(), CmError> {
+        let set = |fd: BorrowedFd<'_>| self.set_tos_of(fd);
         match &self.stage {
             IdStage::Bound(sockets) => sockets.all().try_for_each(set)?,
             IdStage::Listening(listener) => listener.for_each(set)?,

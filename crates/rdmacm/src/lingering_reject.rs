@@ -7,11 +7,10 @@
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use weft_host::Host;
 use weft_net::tcp;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_sync::Mutex;
 
@@ -50,11 +49,11 @@ impl Pollable for LingeringReject {
         self.close();
     }
 
-    fn timeout(&self, _: Instant) {
+    fn timeout(&self, _: Moment) {
         self.close();
     }
 
-    fn at_exit(&self, until: Instant) {
+    fn at_exit(&self, until: Moment) {
         let state = self.stream.lock();
         if let Some((stream, _)) = &*state {
             while !tcp::ready(stream.as_fd()).read && clock::now() < until {

@@ -1,12 +1,11 @@
 //! Connections: how a stream is handed to its queue pair, and what the queue pair reports back.
 
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use weft_host::managed::Answer;
-use weft_host::{DeviceKind, HostQp, LinkWatcher};
+use weft_host::{Attachment, DeviceKind, HostQp, LinkWatcher};
 use weft_net::stream::MpaCarrier;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rnic::cm::{Close, CmState, Depths, Failure, QpTerms};
 use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_verbs::{Misuse, QpState};
@@ -57,6 +56,14 @@ pub(crate) fn check_ready(qp: &HostQp) -> Result<(), Misuse> {
     }
 }
 
+/// Ends a connection that a queue pair `held`, or is about to, whatever it has held since.
+pub(crate) fn hang_up(qp: &HostQp, held: Option<Attachment>) {
+    match held {
+        Some(held) => qp.disconnect_only(held),
+        None => qp.disconnect(),
+    }
+}
+
 impl CmId {
     /// The queue pair is to take over the stream, about whose ends this is `agreed`. From now on
     /// what becomes of the connection is told by its [`Watcher`], in order, and by nobody else.
@@ -91,7 +98,8 @@ impl CmId {
                 inner.leave_stage();
                 inner.machine.handle_failed(Failure::Os(misuse.errno()));
             }
-            _ => {}
+            Ok(attachment) => inner.held = Some(attachment),
+            Err(_) => {}
         }
         attached.map(drop)
     }
@@ -136,7 +144,7 @@ impl CmId {
     /// they have not polled is gone. An adapter's packets are so much faster than the messages of
     /// its connection manager that they never notice; here both come together, so that what
     /// succeeded before is to be seen first.
-    pub(crate) fn part(&self, inner: &mut IdInner, now: Instant, until: Instant) {
+    pub(crate) fn part(&self, inner: &mut IdInner, now: Moment, until: Moment) {
         if now < until && inner.unseen() > 0 {
             inner.stage = IdStage::Parting(until);
             self.limit_time(inner, config::SIGHT_LOOK);
@@ -179,13 +187,17 @@ impl CmId {
         };
         // An adapter's queue pair outlives its connection until the program disconnects too.
         let left = inner.managed.as_ref().and_then(Weak::upgrade);
+        let held = inner.held;
+        let is_own = inner.managed.as_ref().is_some_and(|managed| managed.ptr_eq(&inner.qp));
         self.publish(&mut inner);
         drop(inner);
         stage.close();
         if let Some(qp) = qp {
-            qp.disconnect();
+            hang_up(&qp, held);
         }
-        if let Some(qp) = left {
+        // It may have been connected anew, by another id.
+        let held = held.filter(|_| is_own);
+        if let Some(qp) = left.filter(|qp| held.is_none_or(|held| qp.is_last(held))) {
             qp.disconnect();
             qp.queues().fail(None);
         }

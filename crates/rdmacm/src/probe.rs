@@ -19,12 +19,12 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_host::{CmTransport, DeviceKind, Host, managed};
 use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
 use weft_net::socket;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_reactor::{Interest, Pollable, Token};
 use weft_rnic::cm::Failure;
 use weft_rnic::shuttle::Identity;
@@ -69,14 +69,14 @@ pub(crate) struct PeerProbe {
     /// The host said that nobody takes Requests.
     pub(crate) refused: bool,
     check: Option<Check>,
-    began: Instant,
+    began: Moment,
     pause: Duration,
     /// Nobody was there, and is asked again more often.
     redials: bool,
     /// Refusals are not believed until then.
-    patience: Instant,
+    patience: Moment,
     /// It must be settled by then.
-    limit: Instant,
+    limit: Moment,
     pub(crate) silence: Silence,
 }
 
@@ -84,9 +84,9 @@ pub(crate) struct PeerProbe {
 struct Check {
     /// While there is no answer.
     token: Option<Token>,
-    began: Instant,
+    began: Moment,
     /// Since when somebody is known to be there, and how long the answer took.
-    up: Option<(Instant, Duration)>,
+    up: Option<(Moment, Duration)>,
     refused: bool,
 }
 
@@ -168,7 +168,7 @@ impl PeerProbe {
             }
         }
         let now = clock::now();
-        let silent = now.duration_since(self.began) >= config::PROBE_SILENCE;
+        let silent = now.saturating_duration_since(self.began) >= config::PROBE_SILENCE;
         if self.check.is_none() && self.transport == CmTransport::Auto && (self.refused || silent) {
             let start = |stream| Check::start(&self.host, stream, self.peer, Arc::clone(source));
             self.check = self.stream.as_ref().and_then(start);
@@ -199,7 +199,7 @@ impl PeerProbe {
         }
     }
 
-    fn judge(&self, now: Instant) -> Option<ProbeVerdict> {
+    fn judge(&self, now: Moment) -> Option<ProbeVerdict> {
         let iwarp = ProbeVerdict::Device(DeviceKind::Iwarp);
         let check = self.check.as_ref();
         if let Some((since, took)) = check.and_then(|check| check.up) {

@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use weft_host::Host;
 use weft_net::lane::rendezvous::LaneListener;
 use weft_net::mpa_frame::{FrameProgress, FrameReader};
 use weft_net::stream::MpaCarrier;
+use weft_os::clock::Moment;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::cm::{self, CmEvent, Depths, Failure, QpTerms};
 use weft_rnic::mpa::negotiate::Responder;
@@ -42,7 +42,7 @@ struct CmRequestReader {
     stream: TcpStream,
     token: Token,
     reader: FrameReader,
-    deadline: Instant,
+    deadline: Moment,
 }
 
 impl HalfOpen {
@@ -112,7 +112,7 @@ impl Pollable for HalfOpen {
         }
     }
 
-    fn timeout(&self, now: Instant) {
+    fn timeout(&self, now: Moment) {
         let late = {
             let reading = self.reading.lock();
             reading.as_ref().is_some_and(|reading| reading.deadline <= now)

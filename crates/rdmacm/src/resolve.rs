@@ -149,6 +149,8 @@ impl CmId {
             inner.settle_device(device);
         });
         inner.stage = IdStage::Bound(sockets);
+        // The application may have asked for it meanwhile, and was told that it is so.
+        let _as_it_can = inner.apply_tos();
         inner.machine.handle_addr(outcome);
         self.publish(inner);
     }

@@ -16,7 +16,6 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use weft_host::Host;
 use weft_host::managed::{self, ConnRef, Demux, Outbox, asks, requests};
@@ -24,7 +23,7 @@ use weft_net::buffers::Buffer;
 use weft_net::secrecy::{PeerTransport, Refused};
 use weft_net::socket;
 use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
-use weft_os::clock::{self, ns_at};
+use weft_os::clock::{self, Moment, ns_at};
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::cm::{self, CmEvent, ConnParam, Depths};
 use weft_rnic::shuttle::{
@@ -317,7 +316,10 @@ impl ConnRequest {
         conn: ConnRef,
     ) -> std::io::Result<(Box<ShuttleConnection>, UdpPort)> {
         let now_ns = ns_at(clock::now());
-        let fd = socket::beside(self.port.as_fd(), &self.route.local, &self.route.remote)?;
+        let post = self.listener.post();
+        let first = (self.port.as_fd(), !post.listens);
+        let fd = socket::beside(first, &self.route.local, &self.route.remote)?;
+        drop(post);
         let port = UdpPort::adopt(fd)?;
         let mut endpoint = self.listener.endpoint();
         let connection = match endpoint.accept(now_ns, self.ticket, config, private_data) {
@@ -385,7 +387,7 @@ impl Pollable for ShuttleListener {
         self.receive();
     }
 
-    fn timeout(&self, _: Instant) {
+    fn timeout(&self, _: Moment) {
         self.asked.deliver(|asked| self.announce(asked));
     }
 }

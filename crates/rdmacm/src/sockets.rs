@@ -9,13 +9,12 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
 
 use weft_host::CmTransport;
 use weft_net::ports::PortBounds;
 use weft_net::report;
 use weft_net::socket::{self, SocketKind};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 
 use crate::config;
 use crate::device::PortSpace;
@@ -36,7 +35,7 @@ pub(crate) struct Manners {
 pub(crate) struct Sockets {
     pub stream: Option<OwnedFd>,
     /// Since when the stream is connected to the peer that is to be called, if it is.
-    pub connected: Option<Instant>,
+    pub connected: Option<Moment>,
     pub datagram: Option<OwnedFd>,
 }
 
@@ -149,7 +148,7 @@ impl Sockets {
     /// Takes the stream, unless it has been connected for so long that the peer, which has heard
     /// nothing on it, may have ended it.
     pub fn take_fresh_stream(&mut self) -> Option<OwnedFd> {
-        let stale = |since: Instant| clock::now() >= since + config::SILENT_STREAM_MAX;
+        let stale = |since: Moment| clock::now() >= since + config::SILENT_STREAM_MAX;
         if self.connected.take().is_some_and(stale) {
             self.give_stream_up();
         }

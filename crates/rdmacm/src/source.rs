@@ -1,9 +1,7 @@
 //! What the reactor calls an id for: readiness of the sockets that its stage owns, and the end of
 //! the stage's time.
 
-use std::time::Instant;
-
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_reactor::{Pollable, Readiness};
 
 use crate::config;
@@ -26,7 +24,7 @@ impl Pollable for CmId {
         }
     }
 
-    fn timeout(&self, now: Instant) {
+    fn timeout(&self, now: Moment) {
         let mut inner = self.lock();
         if let IdStage::Dialing(attempt) = &mut inner.stage {
             attempt.look(now);

@@ -8,9 +8,7 @@
 //! work. Order: the thread calls `leave`, then `enter` and `leave` in turn; who forks calls `park`,
 //! `wait_parked`, `resume`.
 
-use std::time::Instant;
-
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::{Condvar, Mutex, MutexGuard};
 
 struct GateState {
@@ -55,7 +53,7 @@ impl ForkGate {
 
     /// Waits until it is here, but no longer than that: it does not come if what it is about takes
     /// long, or if who forks was interrupted by a signal while it held what the thread waits for.
-    pub fn wait_parked(&self, until: Instant) {
+    pub fn wait_parked(&self, until: Moment) {
         let limit = until.saturating_duration_since(clock::now());
         drop(self.changed.wait_timeout_while(self.state(), limit, |s| s.at_work));
     }

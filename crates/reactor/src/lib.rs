@@ -36,8 +36,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
 
+use weft_os::clock::Moment;
 use weft_os::random;
 use weft_sync::TryOnceLock;
 
@@ -105,7 +105,7 @@ impl Reactor {
 
     /// Has the threads stay where they hold no lock, because this one is about to fork; gives up on
     /// those that have not come by `until`.
-    pub fn park(&self, until: Instant) {
+    pub fn park(&self, until: Moment) {
         self.gates.iter().for_each(|gate| gate.park());
         self.gates.iter().for_each(|gate| gate.wait_parked(until));
     }
@@ -207,7 +207,7 @@ impl Reactor {
 
     /// Calls `source.timeout` at `deadline`, if it still exists then. It cannot be cancelled; the
     /// source looks whether something is due.
-    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Pollable>) {
+    pub fn set_timer(&self, deadline: Moment, source: Weak<dyn Pollable>) {
         if let Some(number) = source.upgrade().map(|source| source.number())
             && let Some(worker) = self.worker(number)
         {
@@ -252,7 +252,7 @@ mod tests {
     impl Pollable for Numbered {
         fn ready(&self, _: Readiness) {}
 
-        fn timeout(&self, _: Instant) {
+        fn timeout(&self, _: Moment) {
             self.called.wait();
         }
 
@@ -302,7 +302,7 @@ mod tests {
     impl Pollable for Called {
         fn ready(&self, _: Readiness) {}
 
-        fn timeout(&self, _: Instant) {
+        fn timeout(&self, _: Moment) {
             self.0.store(true, Ordering::Release);
         }
     }

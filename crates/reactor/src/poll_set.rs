@@ -6,8 +6,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use weft_os::clock::Moment;
 use weft_os::fds::HighFd;
 use weft_os::sys;
 
@@ -43,7 +44,7 @@ impl PollSet {
 
     /// Has [`Pollable::polled`] called, on this thread, of the sources that are ready, no more than
     /// `limit` (at most 64) of them.
-    pub fn poll(&self, limit: usize, now: Instant) {
+    pub fn poll(&self, limit: usize, now: Moment) {
         self.take(limit, |source, readiness| source.polled(readiness, now));
     }
 
@@ -75,7 +76,7 @@ impl Pollable for PollSet {
         }
     }
 
-    fn timeout(&self, _: Instant) {}
+    fn timeout(&self, _: Moment) {}
 
     fn number(&self) -> usize {
         self.number
@@ -109,12 +110,12 @@ mod tests {
             self.called.send(Caller::Reactor).unwrap();
         }
 
-        fn polled(&self, _: Readiness, _: Instant) {
+        fn polled(&self, _: Readiness, _: Moment) {
             sys::drain(self.fd.as_fd());
             self.called.send(Caller::Poll).unwrap();
         }
 
-        fn timeout(&self, _: Instant) {}
+        fn timeout(&self, _: Moment) {}
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Instant;
 
+use weft_os::clock::Moment;
 use weft_sync::{Mutex, MutexGuard};
 
 use crate::poll_set::PollSet;
@@ -50,24 +50,24 @@ pub trait Pollable: Send + Sync {
     /// Its descriptor is ready.
     fn ready(&self, readiness: Readiness);
     /// The same, found by a thread that polls the [`PollSet`] of the descriptor.
-    fn polled(&self, readiness: Readiness, _now: Instant) {
+    fn polled(&self, readiness: Readiness, _now: Moment) {
         self.ready(readiness);
     }
     /// A timer set with [`crate::Reactor::set_timer`] is due.
-    fn timeout(&self, now: Instant);
+    fn timeout(&self, now: Moment);
     /// Its number among those that share the reactor's threads out; always the same. Those without
     /// one are called by the first.
     fn number(&self) -> usize {
         0
     }
     /// The process exits normally and waits until then at most; called on the thread that ends it.
-    fn at_exit(&self, _until: Instant) {}
+    fn at_exit(&self, _until: Moment) {}
 }
 
 /// Something that a polling thread has a lease on.
 pub trait Leased: Send + Sync {
     /// Takes the lease back if it was not renewed since `before`; whether it did.
-    fn reclaim(&self, before: Instant) -> bool;
+    fn reclaim(&self, before: Moment) -> bool;
 }
 
 /// Names a source within its reactor.

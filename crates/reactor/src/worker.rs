@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use weft_os::clock::Moment;
 use weft_os::fds::HighFd;
 use weft_os::{clock, sys, thread};
 use weft_sync::Mutex;
@@ -32,14 +33,14 @@ const PRUNE_FROM: usize = 64;
 
 #[derive(Default)]
 struct Timers {
-    queue: BTreeMap<(Instant, u64), Weak<dyn Pollable>>,
+    queue: BTreeMap<(Moment, u64), Weak<dyn Pollable>>,
     next: u64,
     /// How many there are when those of sources that are no more are dropped.
     prune_at: usize,
 }
 
 impl Timers {
-    fn insert(&mut self, deadline: Instant, source: Weak<dyn Pollable>) {
+    fn insert(&mut self, deadline: Moment, source: Weak<dyn Pollable>) {
         // A weak reference keeps the memory of its source, and timers of connections are minutes
         // away.
         if self.queue.len() >= self.prune_at.max(PRUNE_FROM) {
@@ -55,7 +56,7 @@ thread_local! {
     /// Which of the reactor's threads this is.
     static SELF: Cell<*const Worker> = const { Cell::new(ptr::null()) };
     /// Until when this thread looks for events instead of sleeping.
-    static LOOKS_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+    static LOOKS_UNTIL: Cell<Option<Moment>> = const { Cell::new(None) };
 }
 
 /// Whether this is a thread of a reactor.
@@ -66,7 +67,7 @@ pub fn runs_here() -> bool {
 /// Has this thread, which is a reactor's, look for events until then at least before it sleeps:
 /// something is likely to happen sooner than it would have slept and woken. On another thread it
 /// does nothing.
-pub fn look_until(until: Instant) {
+pub fn look_until(until: Moment) {
     LOOKS_UNTIL.set(LOOKS_UNTIL.get().max(Some(until)));
 }
 
@@ -153,7 +154,7 @@ impl Worker {
     }
 
     /// Calls `source` at `deadline`.
-    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Pollable>) {
+    pub fn set_timer(&self, deadline: Moment, source: Weak<dyn Pollable>) {
         let mut timers = self.timers.lock();
         let first = timers.queue.first_key_value().map(|(key, _)| key.0);
         timers.insert(deadline, source);
@@ -229,7 +230,7 @@ impl Worker {
 
     /// Calls what is due; gives the time of the next timer. One that is set meanwhile has its turn
     /// after the descriptors, which it would keep waiting if it was due at once again and again.
-    fn run_timers(&self, now: Instant) -> Option<Instant> {
+    fn run_timers(&self, now: Moment) -> Option<Moment> {
         let due = {
             let mut timers = self.timers.lock();
             let later = timers.queue.split_off(&(now, u64::MAX));
@@ -244,7 +245,7 @@ impl Worker {
 
     /// Takes back the leases that nobody renewed, if it is time to look, at `look_at`; gives the
     /// time to look again.
-    fn check_leases(&self, now: Instant, look_at: &mut Instant) -> Option<Instant> {
+    fn check_leases(&self, now: Moment, look_at: &mut Moment) -> Option<Moment> {
         if !self.has_leases.load(Ordering::Acquire) {
             return None;
         }
@@ -276,7 +277,7 @@ fn still_looks() -> bool {
 
 /// How long it is until `due`, by the clock as it is now: what was set for at once meanwhile is
 /// due. To sleep for a moment takes some 30 us on a virtual machine.
-fn time_to(due: Instant) -> Duration {
+fn time_to(due: Moment) -> Duration {
     due.saturating_duration_since(clock::now())
 }
 
@@ -292,7 +293,7 @@ mod tests {
 
     impl Pollable for Nobody {
         fn ready(&self, _: Readiness) {}
-        fn timeout(&self, _: Instant) {}
+        fn timeout(&self, _: Moment) {}
     }
 
     /// A source that has more to do at once, in its turn.
@@ -300,7 +301,7 @@ mod tests {
 
     impl Pollable for Busy {
         fn ready(&self, _: Readiness) {}
-        fn timeout(&self, _: Instant) {
+        fn timeout(&self, _: Moment) {
             self.0.upgrade().unwrap().set_timer(clock::now(), self.1.clone());
         }
     }

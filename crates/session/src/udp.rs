@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rdma::{
     Access, Completion, CompletionQueue, Connection, Device, DeviceKind, Error, HostOptions,
     Listener, LocalHost, ProtectionDomain, QueuePair, QueuePairOptions, Region, WcOpcode, Work,
@@ -150,8 +150,8 @@ struct LinkState {
     failure: Option<String>,
     closed_by_peer: bool,
     closed_here: bool,
-    heard: Instant,
-    pinged: Instant,
+    heard: Moment,
+    pinged: Moment,
     silence_max: Duration,
 }
 

@@ -12,7 +12,9 @@
 //! Order: [`ReceiveWindow::arrived`] for each message, [`ReceiveWindow::consumed`] when it was read
 //! and its buffer is posted again; what they return goes to [`SendWindow::grant`] of the peer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::clock::Moment;
 
 /// Messages that may be on their way from the start. While the rate is searched for, a grant
 /// comes three round trips after what it answers was sent, if packets of it were lost: this fills
@@ -78,7 +80,7 @@ pub struct ReceiveWindow {
     granted: u64,
     rtt: Duration,
     /// When the present measurement of the rate began, and after how many messages.
-    since: Instant,
+    since: Moment,
     arrived_then: u64,
     /// The sender was short of room since then.
     is_short: bool,
@@ -86,7 +88,7 @@ pub struct ReceiveWindow {
 
 impl ReceiveWindow {
     /// A window at the time `now`.
-    pub fn new(now: Instant) -> Self {
+    pub fn new(now: Moment) -> Self {
         let size = WINDOW_FIRST;
         Self {
             size,
@@ -107,7 +109,7 @@ impl ReceiveWindow {
 
     /// A message has come at `now`, whose sender was short of room or not. Gives how many buffers
     /// are to be added.
-    pub fn arrived(&mut self, is_short: bool, now: Instant) -> u64 {
+    pub fn arrived(&mut self, is_short: bool, now: Moment) -> u64 {
         self.arrived += 1;
         self.is_short |= is_short;
         let measured = now.saturating_duration_since(self.since);

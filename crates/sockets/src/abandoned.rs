@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rdmacm::CmId;
 use weft_reactor::{Pollable, Readiness};
 use weft_sync::Mutex;
@@ -60,7 +60,7 @@ impl AbandonedConnects {
 impl Pollable for AbandonedConnect {
     fn ready(&self, _: Readiness) {}
 
-    fn timeout(&self, _: Instant) {
+    fn timeout(&self, _: Moment) {
         self.table.end(self.id);
     }
 }

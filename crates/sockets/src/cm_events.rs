@@ -4,8 +4,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
+use weft_os::clock::Moment;
 use weft_rdmacm::{EventChannel, IdEvent};
 use weft_reactor::{Interest, Pollable, Readiness};
 use weft_sync::{Mutex, TryOnceLock};
@@ -36,7 +36,7 @@ impl Pollable for ChannelSource {
         self.0.drain();
     }
 
-    fn timeout(&self, _: Instant) {}
+    fn timeout(&self, _: Moment) {}
 }
 
 impl CmEvents {

@@ -13,9 +13,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rdmacm::{CmEvent, CmId, PortSpace};
 use weft_sdp::HelloRequest;
 use weft_sync::{Mutex, MutexGuard};
@@ -43,7 +43,7 @@ const TCP_PEER_LIFETIME: Duration = Duration::from_secs(10);
 struct Peers {
     /// By the addresses of their TCP sockets.
     granted: HashMap<SocketAddr, Arc<SdpConn>>,
-    tcp: VecDeque<(SocketAddr, Instant)>,
+    tcp: VecDeque<(SocketAddr, Moment)>,
 }
 
 /// A listener that is served by SDP.
@@ -194,7 +194,7 @@ pub struct ListenerTable {
     /// Their number, readable without the lock.
     count: AtomicUsize,
     /// The listener that could not be served last, and since when.
-    failed: Mutex<Option<(Inode, Instant)>>,
+    failed: Mutex<Option<(Inode, Moment)>>,
 }
 
 impl ListenerTable {

@@ -10,8 +10,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use weft_os::clock::Moment;
 use weft_sync::Mutex;
 
 /// Round trips of short paths take less, as measured by the kernel between SYN and SYN-ACK.
@@ -37,11 +38,11 @@ pub enum TcpUse {
 
 /// The hosts that were found near lately.
 #[derive(Default)]
-pub struct NearPeers(Mutex<HashMap<IpAddr, Instant>>);
+pub struct NearPeers(Mutex<HashMap<IpAddr, Moment>>);
 
 impl NearPeers {
     /// The path to `peer` was found to be short at `now`.
-    pub fn note(&self, peer: IpAddr, now: Instant) {
+    pub fn note(&self, peer: IpAddr, now: Moment) {
         let mut peers = self.0.lock();
         if peers.len() >= PEERS_MAX && !peers.contains_key(&peer) {
             peers.retain(|_, found| *found + NEAR_FOR > now);
@@ -52,7 +53,7 @@ impl NearPeers {
     }
 
     /// Whether `peer` was found near not long before `now`.
-    pub fn has(&self, peer: IpAddr, now: Instant) -> bool {
+    pub fn has(&self, peer: IpAddr, now: Moment) -> bool {
         self.0.lock().get(&peer).is_some_and(|found| *found + NEAR_FOR > now)
     }
 }

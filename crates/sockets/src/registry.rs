@@ -5,9 +5,9 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rdmacm::IdEvent;
 
 use crate::cm_events::CmHandlers;
@@ -158,7 +158,7 @@ struct LingerWait {
     /// How long something may stay locked.
     patience: Duration,
     /// Since when the only connections that may have unsent bytes are locked.
-    held_since: Option<Instant>,
+    held_since: Option<Moment>,
 }
 
 impl LingerWait {
@@ -173,7 +173,7 @@ impl LingerWait {
 
     /// Whether there is nothing left to wait for, now that connections have `unsent` bytes, or are
     /// locked where that is none.
-    fn is_over(&mut self, unsent: &[Option<bool>], now: Instant) -> bool {
+    fn is_over(&mut self, unsent: &[Option<bool>], now: Moment) -> bool {
         if unsent.contains(&Some(true)) {
             self.held_since = None;
             return false;

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use weft_host::DeviceKind;
 use weft_host::{CmTransport, Context, Host, HostHome, HostPlace, HostSetup, KnownPaths, Settings};
 use weft_net::secrecy::{Key, Secrecy};
+use weft_os::clock::Moment;
 use weft_rdmacm::{CmId, EventChannel, PortSpace};
 use weft_reactor::{Pollable, THREADS_MAX};
 
@@ -187,7 +188,7 @@ impl LocalHost {
     }
 
     /// Has the reactor call `source` at `deadline`, if it still exists then.
-    pub(crate) fn set_timer(&self, deadline: Instant, source: &Arc<dyn Pollable>) {
+    pub(crate) fn set_timer(&self, deadline: Moment, source: &Arc<dyn Pollable>) {
         self.inner.reactor().set_timer(deadline, Arc::downgrade(source));
     }
 }

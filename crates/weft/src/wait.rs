@@ -4,9 +4,8 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_reactor::{Pollable, Readiness};
 use weft_sync::{Condvar, Mutex};
 
@@ -20,7 +19,7 @@ struct Alarm(Arc<Bell>);
 impl Pollable for Alarm {
     fn ready(&self, _: Readiness) {}
 
-    fn timeout(&self, _: Instant) {
+    fn timeout(&self, _: Moment) {
         self.0.ring();
     }
 }
@@ -28,7 +27,7 @@ impl Pollable for Alarm {
 /// A time until when something is waited for.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit<'a> {
-    pub until: Instant,
+    pub until: Moment,
     /// Whose reactor looks at the clock.
     pub host: &'a LocalHost,
 }

@@ -5,10 +5,10 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_units::show_time;
 
 use super::exchange::{
@@ -179,7 +179,7 @@ impl PeerProbes {
     }
 
     /// Takes what comes until then, or until all have come.
-    fn listen(&mut self, udp: &UdpSocket, until: Instant, all: u64) -> io::Result<()> {
+    fn listen(&mut self, udp: &UdpSocket, until: Moment, all: u64) -> io::Result<()> {
         while self.returned < all
             && let Some(echo) = receive(udp, until)?
         {
@@ -312,7 +312,7 @@ fn send(udp: &UdpSocket, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The next datagram before `until`.
-fn receive(udp: &UdpSocket, until: Instant) -> io::Result<Option<Vec<u8>>> {
+fn receive(udp: &UdpSocket, until: Moment) -> io::Result<Option<Vec<u8>>> {
     let mut room = vec![0; SIZES[SIZES.len() - 1]];
     loop {
         let left = until.saturating_duration_since(clock::now());

@@ -1,10 +1,12 @@
 //! `weft metrics`: counters and gauges as OpenMetrics text (version 1.0.0).
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
-use weft_observe::{Counters, DeviceReport, DeviceType};
+use weft_observe::{Counters, DeviceReport, DeviceType, ReaderAnswer};
 
 use super::sample::Sample;
 use super::{MetricsOptions, directory, http};
@@ -14,10 +16,34 @@ use super::{MetricsOptions, directory, http};
 /// # Errors
 /// Nobody reads them, or the address cannot be served.
 pub fn main(options: &MetricsOptions) -> Result<()> {
-    let metrics = || text(&Sample::take(&directory()));
+    let last = Mutex::new(LastCounters::default());
+    let metrics = move || {
+        let sample = Sample::take(&directory());
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.note(&sample);
+        text(&sample, &last)
+    };
     match &options.listen {
         Some(at) => http::serve(at, metrics),
         None => Ok(io::stdout().write_all(metrics().as_bytes())?),
+    }
+}
+
+/// What each process has said last of its devices: one that is too slow to answer, or stopped, has
+/// not undone what it did.
+#[derive(Default)]
+struct LastCounters(HashMap<u32, Vec<DeviceReport>>);
+
+impl LastCounters {
+    fn note(&mut self, sample: &Sample) {
+        let mut before = std::mem::take(&mut self.0);
+        for seen in &sample.seen {
+            let devices = match &seen.answer {
+                ReaderAnswer::Report(report) => Some(report.devices.clone()),
+                ReaderAnswer::Silent | ReaderAnswer::Nonsense => before.remove(&seen.pid),
+            };
+            self.0.extend(devices.map(|devices| (seen.pid, devices)));
+        }
     }
 }
 
@@ -40,11 +66,11 @@ const HELP: [(&str, &str); 15] = [
     ("foreign", "Datagrams that were not authentic"),
 ];
 
-fn text(sample: &Sample) -> String {
+fn text(sample: &Sample, last: &LastCounters) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "# TYPE weft_processes gauge\n# HELP weft_processes Processes seen.");
     let _ = writeln!(text, "weft_processes {}", sample.seen.len());
-    let devices = devices(sample);
+    let devices = devices(sample, last);
     for (name, help) in HELP {
         let _ = writeln!(text, "# TYPE weft_{name} counter\n# HELP weft_{name} {help}.");
         for device in &devices {
@@ -60,9 +86,9 @@ fn text(sample: &Sample) -> String {
 
 /// The devices, with what was done over each by all processes. Of a kind that nobody has used the
 /// usual one is among them.
-fn devices(sample: &Sample) -> Vec<DeviceReport> {
+fn devices(sample: &Sample, last: &LastCounters) -> Vec<DeviceReport> {
     let mut devices = sample.ended.devices().to_vec();
-    for seen in sample.reports().flat_map(|process| &process.devices) {
+    for seen in last.0.values().flatten() {
         match devices.iter_mut().find(|device| device.name == seen.name) {
             Some(device) => device.counters.add(&seen.counters),
             None => devices.push(seen.clone()),
@@ -123,6 +149,33 @@ mod tests {
     use super::*;
     use weft_observe::{ConnReport, PastSums, ProcessReport, ReaderAnswer, SeenProcess};
 
+    /// The metrics while process 5 answers so.
+    fn said(last: &mut LastCounters, answer: ReaderAnswer) -> String {
+        let seen = vec![SeenProcess { pid: 5, answer }];
+        let sample = Sample { at: weft_os::clock::now(), seen, ended: PastSums::default() };
+        last.note(&sample);
+        text(&sample, last)
+    }
+
+    #[test]
+    fn a_counter_does_not_go_back_while_a_process_is_silent() {
+        let counters = Counters { bytes_in: 7, ..Counters::default() };
+        let device = DeviceReport { name: "mine".into(), counters, ..Default::default() };
+        let report = ProcessReport { pid: 5, devices: vec![device], ..ProcessReport::default() };
+        let mut last = LastCounters::default();
+        let line = "weft_bytes_in_total{device=\"mine\"} 7\n";
+        for answer in
+            [ReaderAnswer::Report(Box::new(report)), ReaderAnswer::Silent, ReaderAnswer::Silent]
+        {
+            let text = said(&mut last, answer);
+            assert!(text.contains(line), "{text}");
+        }
+        let gone =
+            Sample { at: weft_os::clock::now(), seen: Vec::new(), ended: PastSums::default() };
+        last.note(&gone);
+        assert!(!text(&gone, &last).contains("mine"));
+    }
+
     #[test]
     fn counters_have_all_names_and_labels_are_quoted() {
         let named: Vec<&str> = Counters::default().named().map(|(name, _)| name).collect();
@@ -135,8 +188,7 @@ mod tests {
             connections: vec![ConnReport { qpn: 3, ..ConnReport::default() }],
             ..ProcessReport::default()
         };
-        let seen = vec![SeenProcess { pid: 5, answer: ReaderAnswer::Report(Box::new(report)) }];
-        let text = text(&Sample { at: weft_os::clock::now(), seen, ended: PastSums::default() });
+        let text = said(&mut LastCounters::default(), ReaderAnswer::Report(Box::new(report)));
         assert!(text.contains("weft_bytes_out_total{device=\"mine\"} 7\n"), "{text}");
         assert!(text.contains("weft_bytes_out_total{device=\"weft_iw0\"} 0\n"), "{text}");
         assert!(text.contains("process=\"a\\\"b\\\\\",device"), "{text}");

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_observe::{
     ConnLimit, ConnReport, Counters, PastSums, ProcessReport, ReadLimits, ReaderAnswer,
     SeenProcess, read_with_ended,
 };
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 
 /// How long processes have for their answers.
 const LIMITS: ReadLimits =
@@ -19,7 +19,7 @@ const MOSTLY: u64 = 2;
 /// All processes at a moment.
 pub struct Sample {
     /// When it was taken.
-    pub at: Instant,
+    pub at: Moment,
     /// What they said, by process id.
     pub seen: Vec<SeenProcess>,
     /// What ended processes did.
@@ -104,7 +104,7 @@ fn pace(conn: &ConnReport, before: Option<(Counters, (u64, u64))>, seconds: f64)
     let per_second = |count: u64| count as f64 / seconds;
     let busy = conn.gauges.busy_us.saturating_sub(busy);
     let full = conn.gauges.peer_full_us.saturating_sub(full);
-    let limit = match busy > 0 && full >= busy / MOSTLY {
+    let limit = match busy > 0 && full.saturating_mul(MOSTLY) >= busy {
         true => ConnLimit::Receiver,
         false => conn.limit,
     };

@@ -1,7 +1,7 @@
 //! The terminal while `weft top` fills it: single keys without echo, another screen, and all as it
 //! was afterwards.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -69,8 +69,10 @@ impl Terminal {
             return None;
         }
         let mut key = [0];
-        match input.lock().read(&mut key) {
+        // What a buffer took of the next keys, no poll would tell of.
+        match rustix::io::read(input.as_fd(), &mut key) {
             Ok(1) => Some(key[0]),
+            Err(rustix::io::Errno::INTR) => None,
             // The terminal is gone.
             _ => Some(b'q'),
         }

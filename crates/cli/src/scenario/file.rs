@@ -192,15 +192,15 @@ impl SourceText<'_> {
             let mut settings = Vec::new();
             let (apart_ns, apart) = self.distance(step, time)?;
             if at.is_some() || apart_ns > 0 {
-                let at = at.unwrap_or(0) + apart_ns;
+                let at = at.unwrap_or(0).saturating_add(apart_ns);
                 settings.push(format!("at={}", show_time_exactly(at)));
             }
             if after.is_some() || apart > 0 {
-                settings.push(format!("after={}", after.unwrap_or(0) + apart));
+                settings.push(format!("after={}", after.unwrap_or(0).saturating_add(apart)));
             }
-            settings.extend(
-                until.map(|until| format!("until={}", show_time_exactly(until + apart_ns))),
-            );
+            settings.extend(until.map(|until| {
+                format!("until={}", show_time_exactly(until.saturating_add(apart_ns)))
+            }));
             settings.extend(raw.process.as_ref().map(|process| match process.get_ref() {
                 ProcessChoice::Rank(rank) => format!("rank={rank}"),
                 ProcessChoice::Name(name) => format!("process={name}"),

@@ -9,6 +9,7 @@ use weft_fault::FaultPlan;
 
 use super::{Expectations, ScenarioManner, ScenarioOutcome, limit_of, run_scenario};
 use crate::run::Environment;
+use crate::sys;
 
 /// Seeds from one to before another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,8 @@ impl SeedRange {
 }
 
 /// Runs `command` under the plan of each seed until one fails; gives the exit status: 0 if none
-/// has, else 1.
+/// has, else 1. A signal that is to end this process ends it after the run that it came in, of
+/// which nothing is said: it has reached CMD too.
 ///
 /// # Errors
 /// CMD cannot be run.
@@ -52,16 +54,28 @@ pub fn fuzz(
     for seed in seeds.first..seeds.end {
         let plan = FaultPlan::random(seed);
         let outcome = run(&plan)?;
+        if let Some(signal) = outcome.ended_by {
+            return Ok(end_early(seed, signal));
+        }
         if outcome.is_ok() {
             say(&format!("seed {seed}: ok, {}: {plan}", outcome.end()));
             continue;
         }
         say(&format!("seed {seed}: FAILED, {}: {plan}", outcome.complaint()));
-        let mut tries = 0;
+        let (mut tries, mut ended_by) = (0, None);
         let smallest = plan.reduced(|trial| {
+            if ended_by.is_some() {
+                return false;
+            }
             tries += 1;
-            run(trial).is_ok_and(|outcome| !outcome.is_ok())
+            run(trial).is_ok_and(|outcome| {
+                ended_by = outcome.ended_by;
+                !outcome.is_ok() && ended_by.is_none()
+            })
         });
+        if let Some(signal) = ended_by {
+            return Ok(end_early(seed, signal));
+        }
         say(&format!("the smallest plan that fails, after {tries} runs more:"));
         say(&format!("  --fault '{smallest}'"));
         say(&format!("as steps of a scenario:\n{}", as_scenario(&smallest)));
@@ -74,6 +88,13 @@ pub fn fuzz(
         limit_of(expect)
     ));
     Ok(0)
+}
+
+/// Ends this process by `signal`, or gives the status that says so.
+fn end_early(seed: u64, signal: i32) -> u8 {
+    say(&format!("ended by signal {signal} at seed {seed}, of which nothing is known"));
+    sys::die_of(signal);
+    128_u8.wrapping_add(signal as u8)
 }
 
 /// The plan as a scenario file.

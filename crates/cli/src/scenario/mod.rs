@@ -53,6 +53,8 @@ pub struct ScenarioOutcome {
     end: RunEnd,
     judged: Vec<Judgement>,
     timeline: Vec<TimelineEntry>,
+    /// The signal by which somebody wanted to end this process meanwhile.
+    pub ended_by: Option<i32>,
 }
 
 #[derive(Serialize)]
@@ -148,7 +150,8 @@ pub fn run_scenario(
         journal: journal.read(),
         progress,
     };
-    Ok(ScenarioOutcome { end, judged: record.judge(expect), timeline: record.timeline() })
+    let (judged, timeline) = (record.judge(expect), record.timeline());
+    Ok(ScenarioOutcome { end, judged, timeline, ended_by: child.ended_by() })
 }
 
 /// Watches the run until CMD ends, or for so long.

@@ -3,12 +3,14 @@
 //! The child is as CMD would be if this process had become it: the same signal mask, dispositions
 //! and streams. It is killed if this process is killed, and is sent the signals that come for it.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::mem;
 use std::os::fd::AsRawFd;
 use std::ptr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::exec;
@@ -17,11 +19,23 @@ use super::exec;
 const OF_FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
+/// Signals by which somebody ends a program.
+const OF_ENDS: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
 /// The running child.
 pub struct Child {
     id: libc::pid_t,
     awaited: libc::sigset_t,
     group: bool,
+    /// The first signal by which somebody wanted to end this process.
+    ended_by: Cell<Option<libc::c_int>>,
+}
+
+/// What a child is to have as this process had it before its first child.
+struct SignalState {
+    mask: libc::sigset_t,
+    /// Disposition of SIGCHLD.
+    on_child: libc::sighandler_t,
 }
 
 /// End of the child.
@@ -61,10 +75,7 @@ pub fn spawn_in(
     manner: SpawnManner,
 ) -> io::Result<Child> {
     let awaited = awaited();
-    let before = set_mask(libc::SIG_BLOCK, &awaited);
-    // With SIGCHLD ignored the kernel discards the exit status.
-    // SAFETY: a disposition that is no function.
-    let on_child = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    let before = take_signals(&awaited);
     let (mut reader, mut writer) = io::pipe()?;
     // SAFETY: takes nothing, and cannot fail.
     let parent = unsafe { libc::getpid() };
@@ -75,8 +86,8 @@ pub fn spawn_in(
     }
     if id == 0 {
         // SAFETY: as found above.
-        unsafe { libc::signal(libc::SIGCHLD, on_child) };
-        set_mask(libc::SIG_SETMASK, &before);
+        unsafe { libc::signal(libc::SIGCHLD, before.on_child) };
+        set_mask(libc::SIG_SETMASK, &before.mask);
         let error = match die_with(parent) && prepare(manner) {
             true => exec(command, environment),
             false => io::Error::from_raw_os_error(libc::ECHILD),
@@ -88,7 +99,7 @@ pub fn spawn_in(
     }
     drop(writer);
     let mut code = [0; 4];
-    let child = Child { id, awaited, group: manner.group };
+    let child = Child { id, awaited, group: manner.group, ended_by: Cell::new(None) };
     match reader.read_exact(&mut code) {
         // `exec` closed the other end.
         Err(_) => Ok(child),
@@ -97,6 +108,18 @@ pub fn spawn_in(
             Err(io::Error::from_raw_os_error(i32::from_ne_bytes(code)))
         }
     }
+}
+
+/// Has signals wait for [`Child::wait`] from now on; how things were before the first child.
+fn take_signals(awaited: &libc::sigset_t) -> &'static SignalState {
+    static BEFORE: OnceLock<SignalState> = OnceLock::new();
+    BEFORE.get_or_init(|| {
+        let mask = set_mask(libc::SIG_BLOCK, awaited);
+        // With SIGCHLD ignored the kernel discards the exit status.
+        // SAFETY: a disposition that is no function.
+        let on_child = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        SignalState { mask, on_child }
+    })
 }
 
 /// Has the kernel kill this process with its parent; whether that still lives.
@@ -159,6 +182,11 @@ impl Child {
         }
     }
 
+    /// The first signal since its start by which somebody wanted to end this process.
+    pub fn ended_by(&self) -> Option<libc::c_int> {
+        self.ended_by.get()
+    }
+
     /// Passes signals on until the child has ended.
     ///
     /// # Errors
@@ -177,6 +205,9 @@ impl Child {
 
     /// Acts on what a wait for signals gave; the end of the child, if that is what it was.
     fn handle(&self, signal: libc::c_int, info: &libc::siginfo_t) -> io::Result<Option<ChildExit>> {
+        if OF_ENDS.contains(&signal) && self.ended_by.get().is_none() {
+            self.ended_by.set(Some(signal));
+        }
         match signal {
             libc::SIGCHLD => return self.look(),
             // What a terminal sends, it sends to the child as well, unless that has a group of its

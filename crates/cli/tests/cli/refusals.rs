@@ -78,6 +78,21 @@ fn a_measurement_of_a_path_that_cannot_be_is_refused() {
 }
 
 #[test]
+fn what_is_no_file_is_not_removed_for_a_capture_or_a_trace() {
+    let dir = Dir::new("no-file");
+    let pipe = dir.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let name = pipe.display().to_string();
+    for option in ["--pcap", "--trace"] {
+        let output = weft().args(["run", option, &name, "true"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(WRONG), "{option}\n{said}");
+        assert!(said.contains("is not a regular file"), "{said}");
+        assert!(pipe.exists());
+    }
+}
+
+#[test]
 fn a_port_that_is_taken_is_named() {
     let taken = TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -117,3 +117,39 @@ fn random_plans_that_find_nothing_say_so() {
     let wrong = run(&["--fuzz-faults", "4..1", "--", "true"]);
     assert!(text(&wrong.stderr).contains("`4..1` is no range of seeds"));
 }
+
+#[test]
+fn every_run_of_a_fuzz_begins_with_the_signals_of_the_first() {
+    let dir = Dir::new("fuzz-signals");
+    let mask = dir.path("mask");
+    // `sed` itself, as a shell changes its mask. The last run's is what is left.
+    let show = format!("/SigBlk/w {}", mask.display());
+    let output = run(&["--fuzz-faults", "1..4", "--", "sed", "-n", &show, "/proc/self/status"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let seen = std::fs::read_to_string(&mask).unwrap();
+    assert_eq!(seen.trim(), "SigBlk:\t0000000000000000");
+}
+
+#[test]
+fn a_fuzz_that_is_interrupted_ends_without_a_verdict() {
+    let dir = Dir::new("fuzz-ended");
+    let pid = dir.path("pid");
+    let script = format!("echo $PPID > {0}.new; mv {0}.new {0}; exec sleep 3600", pid.display());
+    let mut child = crate::common::weft()
+        .args(["run", "--fuzz-faults", "1..3", "--", "sh", "-c", &script])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = now() + LIMIT;
+    while !pid.exists() {
+        assert!(now() < deadline, "CMD does not begin");
+        std::thread::yield_now();
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2), "{said}");
+    assert!(said.contains("ended by signal 2 at seed 1") && !said.contains("FAILED"), "{said}");
+}

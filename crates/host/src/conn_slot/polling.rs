@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock::{self, ns_at};
+use weft_os::clock::{self, Moment, ns_at};
 use weft_reactor::PollSet;
 use weft_sync::MutexGuard;
 
@@ -77,12 +77,12 @@ impl ConnSlot {
     }
 
     /// Whether something of it is due that the reactor does not look after, as its lease has it.
-    pub fn is_due(&self, now: Instant) -> bool {
+    pub fn is_due(&self, now: Moment) -> bool {
         self.is_leased() && self.due_ns.load(Ordering::Relaxed) <= ns_at(now)
     }
 
     /// A step has ended: what of it is due, for whoever has the lease with others.
-    pub(super) fn note_due(&self, driver: &Driver, now: Instant) {
+    pub(super) fn note_due(&self, driver: &Driver, now: Moment) {
         if self.group().is_none() {
             return;
         }
@@ -146,7 +146,7 @@ impl ConnSlot {
     }
 
     /// An application thread found its completion queue empty.
-    pub fn poll(&self, now: Instant) {
+    pub fn poll(&self, now: Moment) {
         if !self.is_attached() {
             return;
         }
@@ -161,7 +161,7 @@ impl ConnSlot {
         &self,
         mut guard: MutexGuard<'_, Guarded>,
         is_readable: bool,
-        now: Instant,
+        now: Moment,
     ) {
         let mut wakes = PostponedWakes::begin_briefly();
         let Guarded { driver: Some(driver), polls, .. } = &mut *guard else { return };
@@ -316,7 +316,7 @@ impl ConnSlot {
     }
 
     /// A brief step, unless more than the connection's own is to be seen to.
-    fn step_briefly(&self, driver: &mut Driver, sends: bool, now: Instant) -> Brief {
+    fn step_briefly(&self, driver: &mut Driver, sends: bool, now: Moment) -> Brief {
         if self.faults.is_some() || self.slot.pending() != 0 {
             return Brief::Whole;
         }

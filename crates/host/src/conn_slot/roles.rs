@@ -1,9 +1,7 @@
 //! What a slot is to those who call it without knowing queue pairs: the reactor, threads that help
 //! or end the process, and who posts receives.
 
-use std::time::Instant;
-
-use weft_os::clock::{self, ns_at};
+use weft_os::clock::{self, Moment, ns_at};
 use weft_reactor::{Leased, Pollable, Readiness};
 use weft_verbs::Wake;
 
@@ -13,7 +11,7 @@ use crate::driver::Driver;
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 
 impl DrivenConnection for ConnSlot {
-    fn help(&self, now: Instant) {
+    fn help(&self, now: Moment) {
         let now_ns = ns_at(now);
         if !self.lease.is_polled(now_ns)
             && self.group().is_none_or(|group| !group.is_polled(now_ns))
@@ -29,7 +27,7 @@ impl DrivenConnection for ConnSlot {
         }
     }
 
-    fn report(&self, told: bool, until: Option<Instant>) -> Option<WatchedConn> {
+    fn report(&self, told: bool, until: Option<Moment>) -> Option<WatchedConn> {
         let guard = match until {
             Some(until) => self.seize(until),
             // A thread that polls takes it again and again: whoever only tries may never have it.
@@ -50,7 +48,7 @@ impl DrivenConnection for ConnSlot {
         found
     }
 
-    fn flush_now(&self, until: Instant) {
+    fn flush_now(&self, until: Moment) {
         let mut seized = clock::retry(until, || {
             // No lock is waited for: the thread that this one has interrupted may have it.
             let is_free = |driver: &Driver| driver.qp().is_unlocked();
@@ -83,7 +81,7 @@ impl Pollable for ConnSlot {
         self.with_driver(|_| ());
     }
 
-    fn polled(&self, readiness: Readiness, now: Instant) {
+    fn polled(&self, readiness: Readiness, now: Moment) {
         if readiness.write {
             return self.ready(readiness);
         }
@@ -94,7 +92,7 @@ impl Pollable for ConnSlot {
         }
     }
 
-    fn timeout(&self, now: Instant) {
+    fn timeout(&self, now: Moment) {
         self.slot.leave(TIME | SEND);
         self.with_driver(|driver| driver.schedule().heed_timer(now));
     }
@@ -103,7 +101,7 @@ impl Pollable for ConnSlot {
         self.number as usize - 1
     }
 
-    fn at_exit(&self, until: Instant) {
+    fn at_exit(&self, until: Moment) {
         if let Some(driver) =
             self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
         {
@@ -120,7 +118,7 @@ impl Pollable for ConnSlot {
 }
 
 impl Leased for ConnSlot {
-    fn reclaim(&self, before: Instant) -> bool {
+    fn reclaim(&self, before: Moment) -> bool {
         // Who is at work, or was just now, will poll again: taking the lease would make two threads
         // share the work, often on one core.
         let guard = self.slot.try_lock();

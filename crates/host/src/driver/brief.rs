@@ -13,9 +13,9 @@
 //! Order of calls: [`Driver::step_briefly`] under the lock of the connection, with no flag of work
 //! left; then the flags that others have left meanwhile, or a whole step.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock::{instant_at, ns_at};
+use weft_os::clock::{Moment, moment_at, ns_at};
 use weft_rnic::{Conn, Sending};
 
 use super::lane::LaneLink;
@@ -41,7 +41,7 @@ pub(crate) enum Brief {
 impl Driver {
     /// Moves what is in the lane of a connection that a thread polls, and what is to be sent if it
     /// `sends` or something has arrived.
-    pub fn step_briefly(&mut self, sends: bool, now: Instant) -> Brief {
+    pub fn step_briefly(&mut self, sends: bool, now: Moment) -> Brief {
         if !self.core.is_plain(now) {
             return Brief::Whole;
         }
@@ -60,7 +60,7 @@ impl Driver {
 impl Core {
     /// Whether a step finds nothing but segments: a thread polls, nothing is due or waits, and
     /// nobody traces what is done.
-    fn is_plain(&self, now: Instant) -> bool {
+    fn is_plain(&self, now: Moment) -> bool {
         self.schedule.leased
             && !self.schedule.blocked
             && self.phase == Phase::Open
@@ -74,7 +74,7 @@ impl Core {
 
 impl LaneLink {
     /// Moves segments both ways.
-    fn exchange(&mut self, core: &mut Core, sends: bool, now: Instant) -> Brief {
+    fn exchange(&mut self, core: &mut Core, sends: bool, now: Moment) -> Brief {
         if self.lane.is_bell_due() {
             return Brief::Whole;
         }
@@ -94,13 +94,13 @@ impl LaneLink {
         if !received && !sends {
             return Brief::Nothing;
         }
-        let dues = [core.due, conn.lane_ack_due_ns().map(instant_at), Some(now + UNCOUNTED)];
+        let dues = [core.due, conn.lane_ack_due_ns().map(moment_at), Some(now + UNCOUNTED)];
         core.due = dues.into_iter().flatten().min();
         Brief::Done
     }
 
     /// Sends what there is; whether that was all, and the lane is of use.
-    fn send_once(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn send_once(&mut self, core: &mut Core, now: Moment) -> bool {
         let sent = core.conn.as_mut().map(|conn| conn.transmit_to(&mut *self.lane, ns_at(now)));
         sent.is_some_and(|outcome| outcome == Sending::Done)
     }

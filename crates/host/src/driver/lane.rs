@@ -4,11 +4,10 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use weft_net::lane::{AckWake, ShmLane};
 use weft_net::tcp::Ready;
-use weft_os::clock::{self, instant_at, ns_at};
+use weft_os::clock::{self, Moment, moment_at, ns_at};
 use weft_rnic::{Conn, ConnEvent, Input, Sending};
 use weft_verbs::QpState;
 
@@ -69,7 +68,7 @@ impl LaneLink {
     }
 
     /// Takes what has arrived; whether anything was new.
-    pub fn receive(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub fn receive(&mut self, core: &mut Core, now: Moment) -> bool {
         let mut any = false;
         for _ in 0..BULK_TURNS {
             let before = core.stats();
@@ -107,7 +106,7 @@ impl LaneLink {
 
     /// Takes what has arrived, and what a receive that was posted meanwhile lets in; whether
     /// anything was new.
-    pub(super) fn receive_once(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub(super) fn receive_once(&mut self, core: &mut Core, now: Moment) -> bool {
         let mut any = false;
         loop {
             let Some(conn) = &mut core.conn else { return any };
@@ -141,7 +140,7 @@ impl LaneLink {
     }
 
     /// Sends what there is to send; `false` if the lane is of no use any more.
-    pub fn send(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub fn send(&mut self, core: &mut Core, now: Moment) -> bool {
         core.schedule.blocked = false;
         let Some(conn) = &mut core.conn else { return true };
         let first = conn.stats().octets_out;
@@ -235,7 +234,7 @@ impl LaneLink {
     }
 
     /// The process ends: gives the peer time to read what is lent to it, which ends with it.
-    pub fn await_borrower(&mut self, core: &mut Core, until: Instant) {
+    pub fn await_borrower(&mut self, core: &mut Core, until: Moment) {
         while core.conn.as_ref().is_some_and(Conn::is_lending)
             && !self.is_over()
             && !self.is_abandoned()
@@ -271,7 +270,7 @@ pub(super) struct LaneSocket {
     pub(super) peer: Option<SocketAddr>,
     watcher: Option<Arc<dyn LinkWatcher>>,
     /// Until when the peer may take to end it as well, once this half has ended.
-    lingers_until: Option<Instant>,
+    lingers_until: Option<Moment>,
 }
 
 impl LaneSocket {
@@ -293,7 +292,7 @@ impl LaneSocket {
     }
 
     /// The peer has ended the connection.
-    fn left(&mut self, core: &mut Core, now: Instant) {
+    fn left(&mut self, core: &mut Core, now: Moment) {
         if core.phase == Phase::Closed {
             return;
         }
@@ -379,12 +378,7 @@ impl Transport for LaneSocket {
         }
     }
 
-    fn finish_step(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        notices: &mut Notices,
-    ) -> ReactorWatch {
+    fn finish_step(&mut self, core: &mut Core, now: Moment, notices: &mut Notices) -> ReactorWatch {
         while let Some(event) = core.poll_event(|| self.peer) {
             match event {
                 ConnEvent::Established(_) => {
@@ -407,7 +401,7 @@ impl Transport for LaneSocket {
             // What waits for a receive is still there, and only a receive helps it.
             core.ignore_socket();
         }
-        let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(instant_at);
+        let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(moment_at);
         let at_once = self.link.rest(core).then_some(now);
         core.due = [own, self.lingers_until, at_once].into_iter().flatten().min();
         // A thread that polls looks at the clock as well.
@@ -416,7 +410,7 @@ impl Transport for LaneSocket {
     }
 
     /// The memory outlives this process: what is written there reaches the peer.
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
+    fn flush_at_exit(&mut self, core: &mut Core, until: Moment) -> bool {
         if !core.phase.has_socket() {
             return true;
         }

@@ -31,12 +31,11 @@ mod watcher;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use weft_net::stream::MpaCarrier;
 use weft_net::tcp::{Ready, ready};
 use weft_net::udp::UdpPort;
-use weft_os::clock::{self, ns_at};
+use weft_os::clock::{self, Moment, ns_at};
 use weft_reactor::{PollSet, Pollable};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
@@ -215,7 +214,7 @@ impl Driver {
     }
 
     /// Writes what the connection is like into the trace, if there is one and it is due.
-    pub fn note_metrics(&mut self, now: Instant) {
+    pub fn note_metrics(&mut self, now: Moment) {
         if self.core.host.events().trace().is_none() || !self.core.metrics.is_due(now) {
             return;
         }
@@ -288,7 +287,7 @@ impl Driver {
     }
 
     /// What a polling thread should do.
-    pub fn look(&self, now: Instant) -> u8 {
+    pub fn look(&self, now: Moment) -> u8 {
         if matches!(self.socket, AnySocket::None) {
             return 0;
         }
@@ -306,7 +305,7 @@ impl Driver {
     }
 
     /// When something is to be done although nothing arrives.
-    pub fn due(&self) -> Option<Instant> {
+    pub fn due(&self) -> Option<Moment> {
         self.core.due
     }
 
@@ -323,7 +322,7 @@ impl Driver {
     }
 
     /// Does what `work` says.
-    pub fn work(&mut self, work: u8, now: Instant) {
+    pub fn work(&mut self, work: u8, now: Moment) {
         let core = &mut self.core;
         if work & todo::POSTED != 0 {
             core.handle_posted();
@@ -337,7 +336,7 @@ impl Driver {
     /// Receives, for a thread that polls, which knows or not that the socket is readable; whether
     /// there was nothing, so that nothing follows from it either. The buffer stays with a
     /// connection that is polled.
-    pub fn finds_nothing(&mut self, is_readable: bool, now: Instant) -> bool {
+    pub fn finds_nothing(&mut self, is_readable: bool, now: Moment) -> bool {
         let core = &mut self.core;
         let due = core.is_due(now);
         if due {
@@ -417,7 +416,7 @@ impl Driver {
     }
 
     /// Draws the conclusions: what to tell, whom to watch for, when to wake.
-    pub fn finish_step(&mut self, now: Instant, this: &Weak<dyn Pollable>) -> Notices {
+    pub fn finish_step(&mut self, now: Moment, this: &Weak<dyn Pollable>) -> Notices {
         let (core, mut notices) = (&mut self.core, Notices::default());
         let Some(socket) = self.socket.get_mut() else {
             core.schedule.blocked = false;
@@ -465,14 +464,14 @@ impl Driver {
 
     /// Sees to it that what was completed reaches the peer although the process ends, until then at
     /// most; whether the peer has everything, and knows of the end.
-    pub fn flush_at_exit(&mut self, until: Instant) -> bool {
+    pub fn flush_at_exit(&mut self, until: Moment) -> bool {
         let Some(socket) = self.socket.get_mut() else { return true };
         socket.flush_at_exit(&mut self.core, until)
     }
 }
 
 /// A step of a connection that has a socket.
-fn run(core: &mut Core, socket: &mut dyn Transport, work: u8, now: Instant) {
+fn run(core: &mut Core, socket: &mut dyn Transport, work: u8, now: Moment) {
     if core.phase == Phase::Closed {
         return;
     }
@@ -499,7 +498,7 @@ fn run(core: &mut Core, socket: &mut dyn Transport, work: u8, now: Instant) {
 }
 
 /// A step of a queue pair that is its own peer: what is posted is done at once.
-fn reflect(core: &mut Core, now: Instant) {
+fn reflect(core: &mut Core, now: Moment) {
     if let Some(conn) = &mut core.conn {
         conn.poll_transmit(|| ns_at(now), |_| Written::Blocked);
     }

@@ -1,9 +1,9 @@
 //! Whether it pays to look for a peer's next Read before sleeping: sleeping and waking takes 20 to
 //! 40 us on a virtual machine, and a peer that reads repeatedly sends its next Read sooner.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 
 /// How long the reactor looks for the next Read of a peer that is reached by the network.
 const LOOK: Duration = Duration::from_micros(20);
@@ -19,7 +19,7 @@ pub(super) struct ReadHabit {
     /// Answers without a guess.
     unguessed: u16,
     /// Until when the next Read is looked for over the network.
-    until: Option<Instant>,
+    until: Option<Moment>,
 }
 
 impl ReadHabit {
@@ -51,7 +51,7 @@ impl ReadHabit {
     /// Until when the reactor is to look for the next Read, at the end of a step that began at
     /// `began`, and after which there were so many `responses`; none if it may sleep. A guess was
     /// right if the next Read was there by its end.
-    pub fn look_until(&mut self, responses: u64, began: Instant) -> Option<Instant> {
+    pub fn look_until(&mut self, responses: u64, began: Moment) -> Option<Moment> {
         if responses == self.responses {
             return None;
         }

@@ -4,11 +4,10 @@
 //! keeps anyway.
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use weft_net::tcp_info::{self, TcpMeasure};
 use weft_observe::{ConnLimit, ConnReport, Counters, Gauges};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rnic::wire::shuttle::PathId;
 use weft_rnic::{Conn, ShuttleQp};
 
@@ -112,7 +111,7 @@ impl Driver {
 
     /// What keeps it from being faster. A connection of which nothing waits to be sent is as fast
     /// as the application wants, or as its peer sends.
-    fn limit(&self, gauges: &Gauges, now: Instant) -> ConnLimit {
+    fn limit(&self, gauges: &Gauges, now: Moment) -> ConnLimit {
         let Some(conn) = &self.core.conn else { return ConnLimit::None };
         let peer_waits = matches!(conn, Conn::Shuttle(shuttle) if shuttle.awaits_peer_recv());
         let unsent = self.tcp().map_or(0, |tcp| tcp.unsent_bytes);

@@ -1,8 +1,8 @@
 //! Who drives a connection, a polling thread or the reactor, and when it is called next.
 
 use std::sync::Weak;
-use std::time::Instant;
 
+use weft_os::clock::Moment;
 use weft_reactor::{Pollable, Reactor};
 
 /// Who drives a connection: a polling thread or the reactor.
@@ -18,12 +18,12 @@ pub(crate) struct Schedule {
     /// The socket takes no more for now.
     pub blocked: bool,
     /// When the reactor calls next.
-    pub timer: Option<Instant>,
+    pub timer: Option<Moment>,
 }
 
 impl Schedule {
     /// Wants the reactor to call at `due` at the latest; whether it must be told.
-    fn wants(&mut self, due: Instant) -> bool {
+    fn wants(&mut self, due: Moment) -> bool {
         let sooner = self.timer.is_none_or(|timer| due < timer);
         if sooner {
             self.timer = Some(due);
@@ -32,7 +32,7 @@ impl Schedule {
     }
 
     /// Has `source` called by `reactor` at `due` at the latest.
-    pub fn set_timer(&mut self, due: Instant, reactor: &Reactor, source: &Weak<dyn Pollable>) {
+    pub fn set_timer(&mut self, due: Moment, reactor: &Reactor, source: &Weak<dyn Pollable>) {
         if self.wants(due) {
             reactor.set_timer(due, Weak::clone(source));
         }
@@ -40,7 +40,7 @@ impl Schedule {
 
     /// The reactor calls. It also does so for timers that sooner ones have replaced: were those
     /// taken for the one that counts, each would bring another, and they would be ever more.
-    pub fn heed_timer(&mut self, now: Instant) {
+    pub fn heed_timer(&mut self, now: Moment) {
         self.timer = self.timer.filter(|timer| *timer > now);
     }
 }

@@ -10,14 +10,14 @@ mod relocation;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_fault::FaultDirection;
 use weft_net::buffers::Buffer;
 use weft_net::silence::Silence;
 use weft_net::tcp::{self, Ready};
 use weft_net::udp::UdpPort;
-use weft_os::clock::{self, instant_at, ns_at};
+use weft_os::clock::{self, Moment, moment_at, ns_at};
 use weft_rnic::shuttle::{ConnectionEnd, Refusal, Route};
 use weft_rnic::wire::shuttle::PathId;
 use weft_rnic::wire::shuttle::greeting::Greeting;
@@ -62,12 +62,12 @@ pub(super) struct ShuttleSocket {
     /// Datagrams that the socket has dropped, as far as the connection knows.
     dropped: u32,
     /// Until when requests wait for a peer that has never answered.
-    gives_up_at: Option<Instant>,
+    gives_up_at: Option<Moment>,
     /// When one that has never answered is mentioned, once the application wants to send.
     silence: Option<Silence>,
     /// Why the peer cannot have a connection, and from when on that is believed: others could have
     /// sent what it seems to have sent.
-    doubt: Option<(Instant, Refusal)>,
+    doubt: Option<(Moment, Refusal)>,
     wire: Option<Box<LinkFaults<(Route, bool)>>>,
     /// The peer's host seems to have said that nobody is there, and nothing was heard since.
     absence: Option<Absence>,
@@ -91,7 +91,7 @@ pub(super) struct ShuttleSocket {
     /// path.
     moderation: Option<Moderation>,
     /// The time that the connection was told last: no stamp of what arrives may be before it.
-    told_at: Instant,
+    told_at: Moment,
 }
 
 /// The queue pair, for what only Shuttle has; none until the peer has asked for the connection.
@@ -195,7 +195,7 @@ impl ShuttleSocket {
     }
 
     /// When the reactor looks at the socket, if it does not watch it.
-    fn next_look(&mut self, core: &Core) -> Option<Instant> {
+    fn next_look(&mut self, core: &Core) -> Option<Moment> {
         let shuttle = shuttle_of(core)?;
         let rtt = shuttle.connection().rtt(FIRST_PATH)?;
         // With a lane nothing is measured but the handshake, and no bulk comes by datagrams.
@@ -272,7 +272,7 @@ impl ShuttleSocket {
     }
 
     /// Tells the connection manager what has come of the connection.
-    fn report(&mut self, core: &mut Core, now: Instant, notices: &mut Notices) {
+    fn report(&mut self, core: &mut Core, now: Moment, notices: &mut Notices) {
         if self.port.was_refused() && self.hook.is_some() {
             self.handle_refusal(core, now);
         }
@@ -284,7 +284,7 @@ impl ShuttleSocket {
         hook.tell(core.phase == Phase::Closed || shuttle.end().is_some(), notices);
     }
 
-    fn close(&mut self, core: &mut Core, now: Instant) {
+    fn close(&mut self, core: &mut Core, now: Moment) {
         match core.conn {
             Some(_) => {
                 self.remember_path(core);
@@ -311,7 +311,7 @@ impl ShuttleSocket {
 
     /// Nothing here needs a connection that the peer has closed; whether it can go. The peer may
     /// not have the answer to its Close: that stays, and the socket where nobody else hears it ask.
-    fn leave(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn leave(&mut self, core: &mut Core, now: Moment) -> bool {
         self.remember_path(core);
         let Some(shuttle) = shuttle_of(core) else { return true };
         let Some(owed) = shuttle.time_wait() else { return shuttle.is_over(ns_at(now)) };
@@ -327,13 +327,13 @@ impl ShuttleSocket {
     }
 
     /// When something is due.
-    fn due(&self, core: &Core, now: Instant) -> Option<Instant> {
+    fn due(&self, core: &Core, now: Moment) -> Option<Moment> {
         let own = match shuttle_of(core) {
             Some(shuttle) if shuttle.end().is_some() => {
                 let pause = shuttle.is_dead().then(|| now + ENDED_PAUSE);
-                pause.or(shuttle.orphans_due_ns().map(instant_at))
+                pause.or(shuttle.orphans_due_ns().map(moment_at))
             }
-            Some(shuttle) => shuttle.poll_timeout().map(instant_at),
+            Some(shuttle) => shuttle.poll_timeout().map(moment_at),
             None => None,
         };
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
@@ -454,12 +454,7 @@ impl Transport for ShuttleSocket {
         }
     }
 
-    fn finish_step(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        notices: &mut Notices,
-    ) -> ReactorWatch {
+    fn finish_step(&mut self, core: &mut Core, now: Moment, notices: &mut Notices) -> ReactorWatch {
         self.report(core, now, notices);
         self.look_after_address(core, now);
         let end = match shuttle_of(core) {
@@ -495,7 +490,7 @@ impl Transport for ShuttleSocket {
     }
 
     /// A Close is repeated until it is answered: only then the peer has all acknowledgements.
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
+    fn flush_at_exit(&mut self, core: &mut Core, until: Moment) -> bool {
         if let Some(link) = self.lane.link() {
             link.await_borrower(core, until);
         }

@@ -5,12 +5,11 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use weft_net::buffers::Buffer;
 use weft_net::stream::ByteStream;
 use weft_net::tcp::{self, Ready, Received};
-use weft_os::clock::{self, instant_at, ns_at};
+use weft_os::clock::{self, Moment, moment_at, ns_at};
 use weft_rnic::{Conn, ConnEvent, Input, MpaQp, Sending};
 
 use super::phase::{Phase, PhaseChange};
@@ -34,7 +33,7 @@ enum PeerAcks {
     /// Nothing is owed.
     None,
     /// Since then something was perhaps not acknowledged, and when that is looked at.
-    Owed { since: Instant, look_at: Instant },
+    Owed { since: Moment, look_at: Moment },
     /// A peer that says nothing and takes nothing is waited for, as TCP does by itself.
     Tolerated,
 }
@@ -48,7 +47,7 @@ pub(super) struct TcpSocket {
     watcher: Option<Arc<dyn LinkWatcher>>,
     acks: PeerAcks,
     /// Until when the peer may take to close as well, once this half is closed.
-    lingers_until: Option<Instant>,
+    lingers_until: Option<Moment>,
     wire: Option<Box<LinkFaults<()>>>,
 }
 
@@ -86,7 +85,7 @@ impl TcpSocket {
 
     /// A peer whose host is silent for too long has gone. One that only does not read may be
     /// stopped: its host says so, and it is waited for.
-    fn look_for_silence(&mut self, core: &mut Core, now: Instant) {
+    fn look_for_silence(&mut self, core: &mut Core, now: Moment) {
         let limit = core.host.settings().stall_after;
         let PeerAcks::Owed { since, look_at } = self.acks else { return };
         if look_at > now {
@@ -102,7 +101,7 @@ impl TcpSocket {
     }
 
     /// Receives what is there; whether something was.
-    fn receive_bytes(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn receive_bytes(&mut self, core: &mut Core, now: Moment) -> bool {
         if core.is_held() {
             if self.stream.is_broken() {
                 self.left(core, now);
@@ -141,7 +140,7 @@ impl TcpSocket {
     }
 
     /// The same, over a wire that does something to what arrives.
-    fn receive_by_wire(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn receive_by_wire(&mut self, core: &mut Core, now: Moment) -> bool {
         let Some(wire) = &mut self.wire else { return false };
         let mut scratch = Buffer::take();
         let mut received = false;
@@ -167,7 +166,7 @@ impl TcpSocket {
     }
 
     /// Gives the connection what is due; whether something was.
-    fn deliver_late(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn deliver_late(&mut self, core: &mut Core, now: Moment) -> bool {
         let mut received = false;
         while !core.is_held()
             && let Some(wire) = &mut self.wire
@@ -188,7 +187,7 @@ impl TcpSocket {
 
     /// Gives the connection what was received. A message that waits for a receive stays in the
     /// buffer, and what follows it with TCP, whose window then holds the peer back.
-    fn deliver(&mut self, core: &mut Core, now: Instant) {
+    fn deliver(&mut self, core: &mut Core, now: Moment) {
         let Some(buffer) = &mut self.buffer else { return };
         loop {
             let consumed = core.handle(Input::Bytes(buffer.bytes()), ns_at(now));
@@ -199,7 +198,7 @@ impl TcpSocket {
         }
     }
 
-    fn send(&mut self, core: &mut Core, now: Instant) {
+    fn send(&mut self, core: &mut Core, now: Moment) {
         let Some(mpa) = mpa_of(core) else { return };
         let before = mpa.stats().octets_out;
         let outcome = mpa.poll_transmit(|out| self.stream.send(out));
@@ -224,7 +223,7 @@ impl TcpSocket {
     }
 
     /// The peer has ended the connection.
-    fn left(&mut self, core: &mut Core, now: Instant) {
+    fn left(&mut self, core: &mut Core, now: Moment) {
         if core.phase == Phase::Closed {
             return;
         }
@@ -328,12 +327,7 @@ impl Transport for TcpSocket {
         }
     }
 
-    fn finish_step(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        notices: &mut Notices,
-    ) -> ReactorWatch {
+    fn finish_step(&mut self, core: &mut Core, now: Moment, notices: &mut Notices) -> ReactorWatch {
         while let Some(event) = core.poll_event(|| self.stream.peer()) {
             match event {
                 ConnEvent::Established(_) => {
@@ -358,7 +352,7 @@ impl Transport for TcpSocket {
             PeerAcks::None | PeerAcks::Tolerated => None,
         };
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
-        let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(instant_at);
+        let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(moment_at);
         core.due = [own, self.lingers_until, late, look_at].into_iter().flatten().min();
         let read = !core.is_held() && !ended;
         let write = core.schedule.blocked;
@@ -368,7 +362,7 @@ impl Transport for TcpSocket {
     /// Everything framed is written, our half is closed, and what arrives is read until all is
     /// acknowledged. The kernel resets a connection that is closed with unread bytes, and a reset
     /// may overtake what is still on its way.
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
+    fn flush_at_exit(&mut self, core: &mut Core, until: Moment) -> bool {
         if !core.phase.has_socket() {
             return true;
         }

@@ -7,10 +7,10 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_net::tcp::Ready;
-use weft_os::clock::{self, ns_at};
+use weft_os::clock::{self, Moment, ns_at};
 use weft_reactor::{Interest, PollSet, Pollable, Token};
 use weft_rnic::{Conn, ConnEvent, Input, RetryLimits, StreamStats};
 use weft_verbs::{Qp, Wake};
@@ -47,7 +47,7 @@ pub(super) struct Step {
     /// Bits of [`mod@todo`].
     pub work: u8,
     /// When it began.
-    pub now: Instant,
+    pub now: Moment,
     /// The reactor has reported the socket as readable, or may have.
     pub is_readable: bool,
     /// Something that the connection has waited for is due.
@@ -85,7 +85,7 @@ pub(super) struct ReactorWatch {
     /// Room to send is waited for.
     pub write: bool,
     /// It is to call at this time.
-    pub timer: Option<Instant>,
+    pub timer: Option<Moment>,
 }
 
 /// A socket, and what only connections over such sockets know.
@@ -104,11 +104,10 @@ pub(super) trait Transport: Send {
     /// Ends the connection.
     fn end(&mut self, core: &mut Core, how: Ending);
     /// Draws the conclusions of a step: what to tell, and what to watch for.
-    fn finish_step(&mut self, core: &mut Core, now: Instant, notices: &mut Notices)
-    -> ReactorWatch;
+    fn finish_step(&mut self, core: &mut Core, now: Moment, notices: &mut Notices) -> ReactorWatch;
     /// Sees to it that what was completed reaches the peer although the process ends, until then at
     /// most; whether the peer has everything, and knows of the end.
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool;
+    fn flush_at_exit(&mut self, core: &mut Core, until: Moment) -> bool;
 }
 
 /// Whether a message of the peer waits for a receive here.
@@ -155,7 +154,7 @@ pub(super) struct Core {
     pub reply: AckDue,
     pub read_habit: ReadHabit,
     /// When something is to be done although nothing arrives.
-    pub due: Option<Instant>,
+    pub due: Option<Moment>,
     /// Reads and Atomics that the application wants outstanding, and how long its requests wait
     /// for a silent peer, once it has said so.
     pub requester: Option<(u16, RetryLimits)>,
@@ -178,7 +177,7 @@ pub(super) struct Core {
     /// When what it is like is written into the trace.
     pub metrics: MetricsClock,
     /// When somebody looked after the connection last.
-    looked: Instant,
+    looked: Moment,
     /// For how long nobody did who should have, until a step takes note.
     stopped: Option<Duration>,
 }
@@ -261,20 +260,20 @@ impl Core {
     }
 
     /// Offers what waits for a receive again, as long as there are some.
-    pub fn offer_held(&mut self, now: Instant) {
+    pub fn offer_held(&mut self, now: Moment) {
         while self.is_held() && self.await_recv() {
             self.handle(Input::Posted, ns_at(now));
         }
     }
 
     /// Whether something is due.
-    pub fn is_due(&self, now: Instant) -> bool {
+    pub fn is_due(&self, now: Moment) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
     /// Finds out whether nobody ran who was to do what was due: neither the peer nor the
     /// application had that time, and what came meanwhile comes first.
-    pub fn note_stop(&mut self, now: Instant) {
+    pub fn note_stop(&mut self, now: Moment) {
         let since = self.due.map(|due| due.max(self.looked));
         let Some(stopped) = since.and_then(|since| clock::stopped_since(since, now)) else {
             return;
@@ -316,7 +315,7 @@ impl Core {
 
     /// What a polling thread should do. Only of a socket that was full it is asked whether it is
     /// ready; what is due is found by receiving.
-    pub fn look(&self, now: Instant, ready: impl FnOnce() -> Ready) -> u8 {
+    pub fn look(&self, now: Moment, ready: impl FnOnce() -> Ready) -> u8 {
         let receive = if self.reads { todo::RECEIVE } else { 0 };
         if !self.phase.has_socket() {
             return 0;
@@ -387,7 +386,7 @@ impl Core {
     }
 
     /// Has the reactor watch for what `watch` says, and call `this`.
-    pub fn watch(&mut self, now: Instant, watch: ReactorWatch, this: &Weak<dyn Pollable>) {
+    pub fn watch(&mut self, now: Moment, watch: ReactorWatch, this: &Weak<dyn Pollable>) {
         (self.looked, self.reads) = (now, watch.read);
         let polled = self.schedule.leased && self.set.is_none();
         let interest = match polled {
@@ -415,7 +414,7 @@ impl Core {
     /// Has the reactor's thread, if this is it, look for the next Read before it sleeps, if that is
     /// likely to come soon, at the end of a step that began at `began`. A lane is looked at by
     /// itself.
-    pub fn look_for_next_read(&mut self, began: Instant) {
+    pub fn look_for_next_read(&mut self, began: Moment) {
         if self.schedule.leased || self.lanes > 0 || !weft_reactor::runs_here() {
             return;
         }

@@ -9,13 +9,12 @@ mod policy;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use weft_fault::FaultDirection;
 use weft_net::buffers::Buffer;
 use weft_net::tcp;
 use weft_net::udp::{BUNDLE_OCTETS, Bundle, UdpPort};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rnic::{Batch, ConnEvent, Input, Sending, UdConfig, UdQp, Written};
 use weft_verbs::Qp;
 
@@ -218,12 +217,12 @@ impl Transport for UdSocket {
         core.phase = core.phase.after(PhaseChange::Gone);
     }
 
-    fn finish_step(&mut self, core: &mut Core, _: Instant, _: &mut Notices) -> ReactorWatch {
+    fn finish_step(&mut self, core: &mut Core, _: Moment, _: &mut Notices) -> ReactorWatch {
         let (read, write) = (!core.waits_for_recv(), core.schedule.blocked);
         ReactorWatch { read, moderated: false, write, timer: None }
     }
 
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
+    fn flush_at_exit(&mut self, core: &mut Core, until: Moment) -> bool {
         self.send(core);
         while core.schedule.blocked && clock::now() < until {
             tcp::wait(self.port.as_fd(), true);

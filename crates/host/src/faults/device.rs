@@ -18,9 +18,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_fault::FaultKind;
+use weft_os::clock::Moment;
 use weft_reactor::{Pollable, Reactor, Readiness};
 use weft_sync::Mutex;
 use weft_verbs::{AsyncKind, AsyncQueue, Misuse};
@@ -66,7 +67,7 @@ impl Default for DeviceState {
 
 /// When something does not pass: from, until.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outages(pub Vec<(Instant, Instant)>);
+pub struct Outages(pub Vec<(Moment, Moment)>);
 
 impl Outages {
     /// Whether there are some.
@@ -75,7 +76,7 @@ impl Outages {
     }
 
     /// How long it lasts from now on, if it does.
-    pub fn left(&self, now: Instant) -> Option<Duration> {
+    pub fn left(&self, now: Moment) -> Option<Duration> {
         let during = self.0.iter().filter(|(from, until)| (*from..*until).contains(&now));
         during.map(|(_, until)| until.saturating_duration_since(now)).max()
     }
@@ -87,12 +88,12 @@ pub(super) struct PlannedChange {
     /// Its place in the plan.
     pub place: usize,
     pub kind: FaultKind,
-    pub from: Instant,
+    pub from: Moment,
 }
 
 impl PlannedChange {
     /// When it is undone, if it is.
-    fn until(&self) -> Option<Instant> {
+    fn until(&self) -> Option<Moment> {
         match self.kind {
             FaultKind::PortDown(ns) | FaultKind::AddrGone(ns) | FaultKind::DeviceFatal(ns) => {
                 Some(self.from + Duration::from_nanos(ns))
@@ -101,7 +102,7 @@ impl PlannedChange {
         }
     }
 
-    fn is_so(&self, now: Instant) -> bool {
+    fn is_so(&self, now: Moment) -> bool {
         self.from <= now && self.until().is_none_or(|until| now < until)
     }
 }
@@ -112,7 +113,7 @@ pub struct DeviceChanges(pub(super) Vec<PlannedChange>);
 
 impl DeviceChanges {
     /// What the device is like.
-    pub fn state(&self, now: Instant) -> DeviceState {
+    pub fn state(&self, now: Moment) -> DeviceState {
         let mut state = DeviceState::default();
         for change in self.0.iter().filter(|change| change.is_so(now)) {
             match change.kind {
@@ -143,12 +144,12 @@ impl DeviceChanges {
     }
 
     /// The places in the plan of what has begun.
-    pub fn begun(&self, now: Instant) -> impl Iterator<Item = usize> {
+    pub fn begun(&self, now: Moment) -> impl Iterator<Item = usize> {
         self.0.iter().filter(move |change| change.from <= now).map(|change| change.place)
     }
 
     /// Every time at which something changes.
-    pub fn times(&self) -> impl Iterator<Item = Instant> {
+    pub fn times(&self) -> impl Iterator<Item = Moment> {
         self.0.iter().flat_map(|change| [Some(change.from), change.until()]).flatten()
     }
 }
@@ -182,12 +183,12 @@ fn events_between(before: DeviceState, now: DeviceState, rows: usize) -> Vec<Asy
 #[derive(Clone, Copy, Debug)]
 pub struct ToldDevice {
     state: DeviceState,
-    at: Instant,
+    at: Moment,
 }
 
 impl ToldDevice {
     /// Of a context that was opened at `at`.
-    pub(super) fn at(changes: &DeviceChanges, at: Instant) -> Self {
+    pub(super) fn at(changes: &DeviceChanges, at: Moment) -> Self {
         Self { state: changes.state(at), at }
     }
 
@@ -198,12 +199,7 @@ impl ToldDevice {
 
     /// The events from then until `now`, in their order: of a short outage both, however late this
     /// is called.
-    pub fn advance(
-        &mut self,
-        changes: &DeviceChanges,
-        now: Instant,
-        rows: usize,
-    ) -> Vec<AsyncKind> {
+    pub fn advance(&mut self, changes: &DeviceChanges, now: Moment, rows: usize) -> Vec<AsyncKind> {
         let mut times: Vec<_> = changes.times().filter(|at| *at > self.at && *at <= now).collect();
         times.sort_unstable();
         times.dedup();
@@ -303,7 +299,7 @@ impl DeviceWatch {
 impl Pollable for DeviceWatch {
     fn ready(&self, _: Readiness) {}
 
-    fn timeout(&self, now: Instant) {
+    fn timeout(&self, now: Moment) {
         // Held to the end, so that events of two times keep their order.
         let mut told = self.told.lock();
         let events = told.advance(&self.changes, now, (self.rows)());
@@ -323,7 +319,7 @@ impl Pollable for DeviceWatch {
 mod tests {
     use super::*;
 
-    fn changes(start: Instant, list: &[(FaultKind, u64)]) -> DeviceChanges {
+    fn changes(start: Moment, list: &[(FaultKind, u64)]) -> DeviceChanges {
         let change = |(kind, ms): &(FaultKind, u64)| PlannedChange {
             place: 0,
             kind: *kind,

@@ -7,9 +7,10 @@
 //! Order of calls: [`LateCompletions::act`] after each step of the connection.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_fault::{Dice, FaultKind, PlannedFault};
+use weft_os::clock::Moment;
 use weft_verbs::Qp;
 
 use super::wire::Window;
@@ -19,7 +20,7 @@ use super::{DrawnFault, Faults};
 pub(crate) struct LateCompletions {
     delays: Vec<SlowAck>,
     /// Up to which request is done, and from when on the application may see it; in order.
-    due: VecDeque<(u32, Instant)>,
+    due: VecDeque<(u32, Moment)>,
 }
 
 struct SlowAck {
@@ -57,7 +58,7 @@ impl LateCompletions {
     }
 
     /// Completes what is due; gives when to call again.
-    pub fn act(&mut self, qp: &Qp, faults: &Faults, now: Instant) -> Option<Instant> {
+    pub fn act(&mut self, qp: &Qp, faults: &Faults, now: Moment) -> Option<Moment> {
         let mut sq = qp.sq();
         let done = sq.done_to();
         let known = self.due.back().map_or(sq.tail(), |(seq, _)| *seq);

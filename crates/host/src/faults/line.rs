@@ -1,7 +1,8 @@
 //! What is on its way and not here yet.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+
+use weft_os::clock::Moment;
 
 /// Bytes on their way at most.
 const OCTETS_MAX: usize = 64 << 20;
@@ -9,7 +10,7 @@ const OCTETS_MAX: usize = 64 << 20;
 /// Pieces that come in the order in which they left, each when it is due.
 #[derive(Debug)]
 pub(crate) struct DelayQueue<T> {
-    pieces: VecDeque<(Instant, Vec<u8>, T)>,
+    pieces: VecDeque<(Moment, Vec<u8>, T)>,
     octets: usize,
 }
 
@@ -31,14 +32,14 @@ impl<T> DelayQueue<T> {
     }
 
     /// Puts a piece on it, which comes at `due` but not before the one that left before it.
-    pub fn push(&mut self, due: Instant, octets: Vec<u8>, note: T) {
+    pub fn push(&mut self, due: Moment, octets: Vec<u8>, note: T) {
         let due = self.pieces.back().map_or(due, |(last, _, _)| due.max(*last));
         self.octets += octets.len();
         self.pieces.push_back((due, octets, note));
     }
 
     /// Takes the oldest piece, if it is due.
-    pub fn pop(&mut self, now: Instant) -> Option<(Vec<u8>, T)> {
+    pub fn pop(&mut self, now: Moment) -> Option<(Vec<u8>, T)> {
         if self.next_due()? > now {
             return None;
         }
@@ -48,7 +49,7 @@ impl<T> DelayQueue<T> {
     }
 
     /// When the oldest piece is due.
-    pub fn next_due(&self) -> Option<Instant> {
+    pub fn next_due(&self) -> Option<Moment> {
         self.pieces.front().map(|(due, _, _)| *due)
     }
 }

@@ -19,7 +19,7 @@ mod regions;
 mod wire;
 
 use std::sync::{OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use calls::CallCounter;
 use device::PlannedChange;
@@ -31,7 +31,7 @@ pub use journal::VARIABLE as JOURNAL_VARIABLE;
 pub(crate) use late::LateCompletions;
 pub(crate) use regions::{RegionFaults, Tamper};
 use weft_fault::{Dice, FaultKind, FaultPlan, FaultSubject, PlannedFault, Verb, When};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 use weft_verbs::Misuse;
 pub(crate) use wire::LinkFaults;
@@ -59,9 +59,9 @@ pub struct Faults {
     calls: Vec<CallCounter>,
     pub(crate) regions: RegionFaults,
     /// When it was first asked what time it is.
-    start: OnceLock<Instant>,
+    start: OnceLock<Moment>,
     /// When a device was opened first.
-    opened: OnceLock<Instant>,
+    opened: OnceLock<Moment>,
     journal: Option<FaultJournal>,
     users: Mutex<Vec<Weak<dyn DeviceUser>>>,
 }
@@ -196,7 +196,7 @@ impl Faults {
     }
 
     /// When it is so long after the first connection, at the earliest of which this was called.
-    pub fn at(&self, ns: u64) -> Instant {
+    pub fn at(&self, ns: u64) -> Moment {
         let begin = || {
             if let Some(journal) = &self.journal {
                 journal.start();

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_fault::{CorruptPlace, Dice, FaultKind, Share, When};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_reactor::{Pollable, Reactor, Readiness};
 use weft_rnic::RdmaDevice;
 use weft_sync::Mutex;
@@ -70,7 +70,7 @@ struct RegionEnd {
 impl Pollable for RegionEnd {
     fn ready(&self, _: Readiness) {}
 
-    fn timeout(&self, _: Instant) {
+    fn timeout(&self, _: Moment) {
         if let Some(faults) = self.faults.upgrade() {
             faults.note(self.place);
         }

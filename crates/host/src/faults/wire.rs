@@ -1,9 +1,9 @@
 //! A bad wire between a connection and its socket.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_fault::{CorruptPlace, Dice, FaultDirection, FaultKind, PlannedFault, Share, When};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 
 use super::line::DelayQueue;
 use super::{Faults, Outages};
@@ -27,8 +27,8 @@ pub(crate) struct LinkFaults<T> {
 /// From when until when a fault lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    from: Option<Instant>,
-    until: Option<Instant>,
+    from: Option<Moment>,
+    until: Option<Moment>,
 }
 
 impl Window {
@@ -100,7 +100,7 @@ impl<T> LinkFaults<T> {
     }
 
     /// Whether a datagram that arrives is here now. It may be lost, or come later.
-    pub fn passes(&mut self, now: Instant, note: T, datagram: &mut [u8]) -> bool {
+    pub fn passes(&mut self, now: Moment, note: T, datagram: &mut [u8]) -> bool {
         if self.loses(FaultDirection::In) {
             return false;
         }
@@ -144,7 +144,7 @@ impl<T> LinkFaults<T> {
     }
 
     /// When something on the line is due.
-    pub fn next_due(&self) -> Option<Instant> {
+    pub fn next_due(&self) -> Option<Moment> {
         self.line.next_due()
     }
 }

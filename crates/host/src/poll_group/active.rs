@@ -12,9 +12,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
-use weft_os::clock::ns_at;
+use weft_os::clock::{Moment, ns_at};
 
 use crate::conn_slot::ConnSlot;
 
@@ -102,7 +101,7 @@ impl ActiveList {
 
     /// What the poll `turn` looks at. An application that is idle has answered what it wanted to:
     /// acknowledgements that waited for that are due.
-    pub fn looks(&mut self, turn: usize, now: Instant, is_idle: bool) -> TurnLooks {
+    pub fn looks(&mut self, turn: usize, now: Moment, is_idle: bool) -> TurnLooks {
         let mut looks = TurnLooks::default();
         self.next_lanes(ns_at(now), &mut looks);
         if is_idle {

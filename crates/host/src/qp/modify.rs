@@ -79,7 +79,7 @@ impl HostQp {
     fn reset(&self) {
         self.inner.mute();
         self.hang_up();
-        self.slot.abandon();
+        self.slot.abandon(None);
         self.inner.reset();
         if self.slot.follow_reset() {
             self.inner.reset();

@@ -9,9 +9,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rnic::shuttle::Unopened;
 use weft_rnic::wire::datagram::{Dropped, Notice};
 use weft_sync::Mutex;
@@ -98,12 +98,12 @@ fn refused(why: Dropped, keyed: bool) -> Option<Refused> {
 
 /// Who was answered when.
 #[derive(Default)]
-struct Answered(HashMap<IpAddr, Instant>);
+struct Answered(HashMap<IpAddr, Moment>);
 
 impl Answered {
-    fn admits(&mut self, peer: IpAddr, now: Instant) -> bool {
+    fn admits(&mut self, peer: IpAddr, now: Moment) -> bool {
         let source = report::source_of(peer);
-        let is_recent = |at: &Instant| now < *at + PAUSE;
+        let is_recent = |at: &Moment| now < *at + PAUSE;
         if self.0.get(&source).is_some_and(is_recent) {
             return false;
         }

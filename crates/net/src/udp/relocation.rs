@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+use weft_os::options::{option, set_option};
 use weft_os::sys;
 
 use super::names::unspecified_like;
@@ -42,6 +43,10 @@ impl UdpPort {
         if socket::peer_addr(self.fd.as_fd()).is_ok() {
             let fd = self.open_at(at.ip(), bounds)?;
             prepare(fd.as_fd(), self.dual)?;
+            let stamps = option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
+            if stamps.is_some_and(|stamps| stamps != 0) {
+                set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+            }
             socket::connect(fd.as_fd(), &self.addressed(remote))?;
             at.set_port(socket::local_addr(fd.as_fd())?.port());
             sys::replace(self.fd.as_fd(), fd.as_fd())?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use weft_fault::{FaultKind, PlannedFault, Verb, When};
 use weft_host::{DeviceChanges, Faults, Outages, ToldDevice};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 use weft_verbs::{AsyncKind, WcStatus};
 use weft_verbs_abi::*;
@@ -219,7 +219,7 @@ impl PassContext {
     }
 
     /// When something planned happens next.
-    pub fn next_change(&self) -> Option<std::time::Instant> {
+    pub fn next_change(&self) -> Option<Moment> {
         let now = clock::now();
         self.changes.times().filter(|at| *at > now).min()
     }

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use weft_fault::Verb;
 use weft_host::CqLimit;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::{Mutex, RwLock};
 use weft_verbs::{AsyncKind, WcOpcode, WcStatus};
 use weft_verbs_abi::*;
@@ -64,7 +63,7 @@ struct CqState {
 struct ReadyCompletion {
     wc: ibv_wc,
     /// From when on; now if nothing is said.
-    due: Option<Instant>,
+    due: Option<Moment>,
     /// Of a send request.
     send: bool,
 }
@@ -80,7 +79,7 @@ impl CqState {
     ///
     /// # Safety
     /// There is room for them.
-    unsafe fn give(&mut self, now: Instant, room: usize, wc: *mut ibv_wc) -> usize {
+    unsafe fn give(&mut self, now: Moment, room: usize, wc: *mut ibv_wc) -> usize {
         let (mut written, mut index) = (0, 0);
         while written < room && index < self.ready.len() {
             if self.ready[index].due.is_some_and(|due| due > now) {
@@ -162,7 +161,7 @@ impl PassCq {
     }
 
     /// When something is due here, if the application waits for it.
-    pub fn next_wanted(&self) -> Option<Instant> {
+    pub fn next_wanted(&self) -> Option<Moment> {
         let times = self.all_qps().into_iter().filter_map(|qp| qp.work.lock().next_time()).min();
         let state = self.state.lock();
         let now = clock::now();
@@ -276,7 +275,7 @@ impl PassCq {
         &self,
         state: &mut CqState,
         wc: ibv_wc,
-        now: Instant,
+        now: Moment,
         effects: &mut QpEffects,
     ) -> bool {
         let Some(qp) = self.qp(wc.qp_num) else { return true };
@@ -304,7 +303,7 @@ impl PassCq {
         &self,
         mut state: weft_sync::MutexGuard<'_, CqState>,
         real: PollCq,
-        now: Instant,
+        now: Moment,
     ) -> Result<(usize, QpEffects), c_int> {
         let mut one = ibv_wc::default();
         let is_due = state.ready.iter().any(|ready| ready.due.is_none_or(|due| due <= now));

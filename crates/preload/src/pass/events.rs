@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::time::Instant;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 use weft_verbs::AsyncKind;
 use weft_verbs_abi::*;
@@ -57,7 +56,7 @@ impl PassEvents {
     }
 
     /// Becomes readable at `next`, or now if an event is queued.
-    pub fn schedule(&self, next: Option<Instant>) {
+    pub fn schedule(&self, next: Option<Moment>) {
         let is_queued = !self.planned.lock().queued.is_empty();
         self.fd.schedule(if is_queued { Some(clock::now()) } else { next });
     }

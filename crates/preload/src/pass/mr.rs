@@ -7,10 +7,10 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_fault::{FaultKind, When};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 use weft_verbs_abi::*;
 
@@ -37,7 +37,7 @@ pub struct PassMr {
 enum PassRegionEnd {
     /// Before the request after so many that the process posts.
     After(u64),
-    At(Instant),
+    At(Moment),
 }
 
 /// Requests that the process has posted.
@@ -46,7 +46,7 @@ static POSTED: AtomicU64 = AtomicU64::new(0);
 static ANY: AtomicBool = AtomicBool::new(false);
 
 impl PassMr {
-    fn is_due(&self, posted: u64, now: Instant) -> bool {
+    fn is_due(&self, posted: u64, now: Moment) -> bool {
         match self.end {
             PassRegionEnd::After(count) => count <= posted,
             PassRegionEnd::At(at) => at <= now,

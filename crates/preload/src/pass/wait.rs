@@ -6,7 +6,9 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::clock::Moment;
 
 use crate::errno;
 use crate::fd::Owned;
@@ -52,7 +54,7 @@ impl StandInFd {
     }
 
     /// Becomes readable at `due`, or not at any time of its own.
-    pub fn schedule(&self, due: Option<Instant>) {
+    pub fn schedule(&self, due: Option<Moment>) {
         let left = due.map(|due| due.saturating_duration_since(weft_os::clock::now()));
         // Zero would stop the timer.
         let left = left.map_or(Duration::ZERO, |left| left.max(Duration::from_nanos(1)));

@@ -13,10 +13,11 @@
 //! [`QpWork::effects`] hands out in their order.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_fault::{Dice, FaultKind, PlannedFault, When};
 use weft_host::{DrawnFault, Faults, Outages, Window};
+use weft_os::clock::Moment;
 use weft_verbs::WcStatus;
 
 /// A request for sending.
@@ -60,7 +61,7 @@ pub enum CompletionVerdict {
     /// At once.
     Now,
     /// From then on; `send` says that it is of a send request.
-    At { due: Instant, send: bool },
+    At { due: Moment, send: bool },
     /// Never.
     Swallow,
 }
@@ -105,7 +106,7 @@ struct RequestFault {
     status: Option<u32>,
     when: When,
     /// When it happens, if it is at a time.
-    at: Option<Instant>,
+    at: Option<Moment>,
     dice: Dice,
     posted: u64,
     spent: bool,
@@ -197,7 +198,7 @@ pub struct QpWork {
     /// Requests whose failure was told already, whatever the device says of them.
     doomed: VecDeque<u64>,
     /// When the last completion that is late is due, of sends and receives.
-    last_due: [Option<Instant>; 2],
+    last_due: [Option<Moment>; 2],
     effects: Vec<Effect>,
 }
 
@@ -366,7 +367,7 @@ impl QpWork {
     }
 
     /// A completion that the device gave.
-    pub fn completed(&mut self, done: DeviceCompletion, now: Instant) -> CompletionVerdict {
+    pub fn completed(&mut self, done: DeviceCompletion, now: Moment) -> CompletionVerdict {
         if self.state == WorkState::SettingUp {
             self.state = WorkState::Working;
         }
@@ -408,7 +409,7 @@ impl QpWork {
     }
 
     /// When the application gets a completion that comes now.
-    fn verdict(&mut self, send: bool, success: bool, now: Instant) -> CompletionVerdict {
+    fn verdict(&mut self, send: bool, success: bool, now: Moment) -> CompletionVerdict {
         let mut late = Duration::ZERO;
         if success {
             for one in self.lateness.iter_mut().filter(|one| send || !one.sends_alone) {
@@ -431,7 +432,7 @@ impl QpWork {
     }
 
     /// Does what it is time for.
-    pub fn act(&mut self, now: Instant) {
+    pub fn act(&mut self, now: Moment) {
         for index in 0..self.faults.len() {
             let fault = &mut self.faults[index];
             let is_due = fault.at.is_some_and(|at| at <= now) && !fault.spent;
@@ -447,7 +448,7 @@ impl QpWork {
     }
 
     /// When [`Self::act`] has something to do, as far as that is known.
-    pub fn next_time(&self) -> Option<Instant> {
+    pub fn next_time(&self) -> Option<Moment> {
         if self.state == WorkState::Broken {
             return None;
         }
@@ -482,7 +483,7 @@ mod tests {
         DeviceCompletion { id, success: true, receive: false }
     }
 
-    fn now() -> Instant {
+    fn now() -> Moment {
         weft_os::clock::now()
     }
 

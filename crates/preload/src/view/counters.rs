@@ -8,11 +8,11 @@
 //! [`FRESH`].
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_host::DeviceId;
 use weft_observe::{Counters, ReadLimits, ReaderAnswer, place, read_with_ended};
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 
 use super::tree::{Node, Tree, ViewEntry, ViewPath};
 use crate::ibv::device::{name, visible};
@@ -87,7 +87,7 @@ pub fn filled(found: ViewPath) -> ViewPath {
 type Sums = [Counters; DeviceId::SLOTS];
 
 fn sums() -> Sums {
-    static LAST: Mutex<Option<(Instant, Sums)>> = Mutex::new(None);
+    static LAST: Mutex<Option<(Moment, Sums)>> = Mutex::new(None);
     // Not waited for: a child of fork may find the lock held by a thread that it does not have.
     let Ok(mut last) = LAST.try_lock() else { return read() };
     match &*last {

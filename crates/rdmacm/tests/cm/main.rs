@@ -14,5 +14,6 @@ mod connections;
 mod hostile;
 mod ids;
 mod shuttle;
+mod shuttle_races;
 mod storm;
 mod translated;

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::clock::Moment;
 
 use crate::fabric::Fabric;
 use crate::near::{self, TcpUse};
@@ -27,7 +29,7 @@ pub enum Decision {
 enum TcpLeg {
     Idle,
     Calling,
-    Up { since: Instant, took: Duration, is_near: bool },
+    Up { since: Moment, took: Duration, is_near: bool },
     Failed,
 }
 
@@ -58,7 +60,7 @@ pub struct ConnectAttempt {
     tcp_use: TcpUse,
     /// Least time for the answer by SDP.
     limit: Duration,
-    began: Instant,
+    began: Moment,
     tcp: TcpLeg,
     sdp: SdpLeg,
     progress: AttemptProgress,
@@ -75,7 +77,7 @@ impl ConnectAttempt {
         fabric: Fabric,
         tcp_use: TcpUse,
         limit: Duration,
-        now: Instant,
+        now: Moment,
     ) -> Self {
         Self {
             remote,
@@ -129,12 +131,12 @@ impl ConnectAttempt {
     }
 
     /// The connect by TCP begins at `now`.
-    pub fn call_tcp(&mut self, now: Instant) {
+    pub fn call_tcp(&mut self, now: Moment) {
         (self.tcp, self.began) = (TcpLeg::Calling, now);
     }
 
     /// The connect by TCP has succeeded at `now`. `rtt` is the kernel's, if it has measured one.
-    pub fn end_tcp(&mut self, now: Instant, rtt: Option<Duration>) {
+    pub fn end_tcp(&mut self, now: Moment, rtt: Option<Duration>) {
         let is_near = rtt.is_some_and(|rtt| rtt < near::NEAR_RTT);
         self.tcp = TcpLeg::Up { since: now, took: now - self.began, is_near };
     }
@@ -197,7 +199,7 @@ impl ConnectAttempt {
     }
 
     /// The decision at `now`, or the time of the next look at it, if time alone changes it.
-    pub fn judge(&self, now: Instant) -> Result<Decision, Option<Instant>> {
+    pub fn judge(&self, now: Moment) -> Result<Decision, Option<Moment>> {
         let first =
             if self.tcp_use == TcpUse::Forbidden { strict::ANSWER_LIMIT } else { SDP_FIRST_LIMIT };
         let until = match (self.tcp, self.sdp) {
@@ -221,7 +223,7 @@ impl ConnectAttempt {
     }
 
     /// When a silent peer is to be reported, which cannot be reached by TCP.
-    pub fn report_due(&self) -> Option<Instant> {
+    pub fn report_due(&self) -> Option<Moment> {
         let silent =
             self.tcp_use == TcpUse::Forbidden && !self.is_reported && self.sdp != SdpLeg::Agreed;
         silent.then(|| self.began + strict::REPORTED_AFTER)
@@ -241,7 +243,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(50);
     const TOOK: Duration = Duration::from_millis(80);
 
-    fn attempt(tcp_use: TcpUse) -> (ConnectAttempt, Instant) {
+    fn attempt(tcp_use: TcpUse) -> (ConnectAttempt, Moment) {
         let now = weft_os::clock::now();
         let remote = SocketAddr::from(([192, 0, 2, 1], 80));
         (ConnectAttempt::new(remote, Fabric::new(true), tcp_use, LIMIT, now), now)

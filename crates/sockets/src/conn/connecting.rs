@@ -1,10 +1,9 @@
 //! The steps of a connect: the call by TCP, the peer's answer by SDP, and the decision.
 
 use std::io::ErrorKind;
-use std::time::Instant;
 
 use libc::c_int;
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rdmacm::{CmEvent, EventKind};
 use weft_reactor::Interest;
 
@@ -143,7 +142,7 @@ impl ConnInner {
     }
 
     /// Sets the time of the next look at a connect, and reports a silent peer.
-    fn look_again(&mut self, now: Instant, until: Instant) {
+    fn look_again(&mut self, now: Moment, until: Moment) {
         let Some(attempt) = &mut self.attempt else { return };
         let report_due = attempt.report_due();
         if report_due.is_some_and(|due| due <= now) {

@@ -2,9 +2,9 @@
 //! connection.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rdmacm::CmId;
 
 use super::attempt::ConnectAttempt;
@@ -55,9 +55,9 @@ pub struct ConnInner {
     /// `SO_LINGER` of zero: the application's close is a reset.
     pub is_abortive: bool,
     /// When the present phase, or the end of the connection, has taken too long.
-    pub due: Option<Instant>,
+    pub due: Option<Moment>,
     /// The time for which the reactor's timer is set.
-    pub timer: Option<Instant>,
+    pub timer: Option<Moment>,
 }
 
 impl ConnInner {

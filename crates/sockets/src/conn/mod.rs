@@ -16,9 +16,9 @@ pub mod table;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rdmacm::{CmEvent, CmId, EventKind};
 use weft_reactor::{Interest, Pollable, Readiness};
 use weft_sdp::HelloRequest;
@@ -70,7 +70,7 @@ impl Pollable for FdSource {
         conn.work_locked(&mut inner);
     }
 
-    fn timeout(&self, _: Instant) {}
+    fn timeout(&self, _: Moment) {}
 }
 
 /// Schedules a connection on the reactor, since a completion is added under locks that a pass
@@ -159,7 +159,7 @@ impl SdpConn {
         })
     }
 
-    fn set_timer(&self, at: Instant) {
+    fn set_timer(&self, at: Moment) {
         let conn: Weak<dyn Pollable> = self.me.clone();
         rdma::host().reactor().set_timer(at, conn);
     }
@@ -296,7 +296,7 @@ impl SdpConn {
 impl Pollable for SdpConn {
     fn ready(&self, _: Readiness) {}
 
-    fn timeout(&self, _: Instant) {
+    fn timeout(&self, _: Moment) {
         if self.is_connecting() {
             // An answer that has arrived counts, even if it is late.
             self.table.env.events.drain();

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_rdmacm::{CmEvent, EventKind};
 use weft_sync::Mutex;
 
@@ -65,7 +64,7 @@ impl ConnTable {
 
     /// All connections, in no order, for who ends the process; none if they are being changed until
     /// then.
-    pub fn all(&self, until: Instant) -> Option<Vec<Arc<SdpConn>>> {
+    pub fn all(&self, until: Moment) -> Option<Vec<Arc<SdpConn>>> {
         clock::retry(until, || Some(self.by_id.try_lock()?.values().cloned().collect()))
     }
 
@@ -88,7 +87,7 @@ impl ConnTable {
 
     /// Every socket that the application has for a connection, for who ends the process; none if
     /// they are being changed until then.
-    pub fn app_sockets(&self, until: Instant) -> Option<Vec<Inode>> {
+    pub fn app_sockets(&self, until: Moment) -> Option<Vec<Inode>> {
         clock::retry(until, || Some(self.by_socket.try_lock()?.keys().copied().collect()))
     }
 

@@ -21,9 +21,9 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_sync::{Mutex, MutexGuard};
@@ -77,7 +77,7 @@ struct HandoffClient {
     server: Weak<HandoffSocket>,
     /// Its user id, by `SO_PEERCRED`.
     user: u32,
-    until: Instant,
+    until: Moment,
     /// Its socket and the reactor's token for it, until its message is read.
     socket: Mutex<Option<(HighFd, Token)>>,
 }
@@ -167,7 +167,7 @@ impl HandoffSocket {
     }
 
     /// Sets the reactor's timer.
-    fn set_timer(&self, until: Instant) {
+    fn set_timer(&self, until: Moment) {
         let me: Weak<Self> = self.me.clone();
         rdma::host().reactor().set_timer(until, me);
     }
@@ -221,7 +221,7 @@ impl Pollable for HandoffSocket {
         }
     }
 
-    fn timeout(&self, now: Instant) {
+    fn timeout(&self, now: Moment) {
         self.watch(Interest::READ);
         let mut gone = Vec::new();
         {
@@ -260,7 +260,7 @@ impl Pollable for HandoffClient {
         server.run(self.user, move || serve(&listener, fd));
     }
 
-    fn timeout(&self, _: Instant) {}
+    fn timeout(&self, _: Moment) {}
 }
 
 fn name(socket: Inode) -> Vec<u8> {

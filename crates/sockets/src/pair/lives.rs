@@ -14,9 +14,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 
 /// A connection that ends sooner than this had no time to make up for what its pair cost.
@@ -34,12 +34,12 @@ struct LifeHabit {
     /// Short ones in a row.
     row: u8,
     /// Until then they go by TCP.
-    until: Option<Instant>,
+    until: Option<Moment>,
 }
 
 #[derive(Default)]
 struct LivesByFd {
-    open: HashMap<RawFd, (SocketAddr, Instant)>,
+    open: HashMap<RawFd, (SocketAddr, Moment)>,
     habits: HashMap<SocketAddr, LifeHabit>,
 }
 
@@ -53,14 +53,14 @@ pub struct PairLives {
 
 impl PairLives {
     /// Whether the connections to `listener` are too short for a pair.
-    pub fn is_short_lived(&self, listener: SocketAddr, now: Instant) -> bool {
+    pub fn is_short_lived(&self, listener: SocketAddr, now: Moment) -> bool {
         let lives = self.lives.lock();
         let until = lives.habits.get(&listener).and_then(|habit| habit.until);
         until.is_some_and(|until| now < until)
     }
 
     /// `fd` is an end of a pair with who accepts at `listener`.
-    pub fn begin(&self, fd: RawFd, listener: SocketAddr, now: Instant) {
+    pub fn begin(&self, fd: RawFd, listener: SocketAddr, now: Moment) {
         let mut lives = self.lives.lock();
         let LivesByFd { open, habits } = &mut *lives;
         let known = habits.contains_key(&listener);
@@ -78,7 +78,7 @@ impl PairLives {
         }
     }
 
-    fn end_at(&self, fd: RawFd, now: Instant) {
+    fn end_at(&self, fd: RawFd, now: Moment) {
         let mut lives = self.lives.lock();
         let LivesByFd { open, habits } = &mut *lives;
         let Some((listener, began)) = open.remove(&fd) else { return };
@@ -91,7 +91,7 @@ impl PairLives {
 
 impl LifeHabit {
     /// One has ended after `life`, at `now`.
-    fn note(&mut self, life: Duration, now: Instant) {
+    fn note(&mut self, life: Duration, now: Moment) {
         if life >= SHORT {
             *self = Self::default();
             return;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     /// Has `count` connections live for `life` each, one after the other from `now` on.
-    fn live(lives: &PairLives, now: &mut Instant, count: u8, life: Duration) {
+    fn live(lives: &PairLives, now: &mut Moment, count: u8, life: Duration) {
         for _ in 0..count {
             lives.begin(3, listener(), *now);
             *now += life;

@@ -2,10 +2,10 @@
 //! what becomes of the requests that wait for them.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_net::silence::{Awaited, Silence};
-use weft_os::clock::{self, ns_at};
+use weft_os::clock::{self, Moment, ns_at};
 use weft_rnic::RetryLimits;
 use weft_rnic::shuttle::{ConnectionEnd, Refusal};
 use weft_rnic::wire::shuttle::PathId;
@@ -30,9 +30,9 @@ const NEAR_NS: u64 = 1_000_000;
 /// Nobody seems to be there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Absence {
-    since: Instant,
+    since: Moment,
     /// When the peer is to be asked.
-    pub(super) asks_at: Instant,
+    pub(super) asks_at: Moment,
     /// For how long the peer must have been silent, if its host does not say it.
     believed_after: Option<Duration>,
 }
@@ -41,7 +41,7 @@ impl ShuttleSocket {
     /// The peer's host seems to say that nobody is there. Anybody can make such a message (ICMP has
     /// no proof of its sender), so it is a reason to ask the peer, and the peer's silence is what
     /// counts; under a key it is for the connection's own times to end it.
-    pub(super) fn handle_refusal(&mut self, core: &mut Core, now: Instant) {
+    pub(super) fn handle_refusal(&mut self, core: &mut Core, now: Moment) {
         if self.absence.is_none() {
             self.absence = Some(Absence { since: now, asks_at: now, believed_after: None });
             self.look_after_absence(core, now);
@@ -50,7 +50,7 @@ impl ShuttleSocket {
 
     /// The lane was closed, which only the peer and its kernel can do, and no Close has come. Its
     /// requests fail as late as those to a peer whose host says that nobody is there.
-    pub(super) fn handle_lane_lost(&mut self, core: &mut Core, now: Instant) {
+    pub(super) fn handle_lane_lost(&mut self, core: &mut Core, now: Moment) {
         let Some(shuttle) = shuttle_of_mut(core) else { return };
         if shuttle.end().is_none() {
             shuttle.handle_lane_lost(ns_at(now));
@@ -61,7 +61,7 @@ impl ShuttleSocket {
     }
 
     /// Asks a peer that seems to be gone, and believes it when nothing was heard for long enough.
-    pub(super) fn look_after_absence(&mut self, core: &mut Core, now: Instant) {
+    pub(super) fn look_after_absence(&mut self, core: &mut Core, now: Moment) {
         let counts_after = absence_counts_after(core);
         let established = core.phase != Phase::Connecting;
         let (Some(absence), Some(shuttle)) = (&mut self.absence, shuttle_of_mut(core)) else {
@@ -82,7 +82,7 @@ impl ShuttleSocket {
     }
 
     /// Requests that a peer never answers fail, as they would on a wire.
-    pub(super) fn look_after_retries(&mut self, core: &mut Core, now: Instant) {
+    pub(super) fn look_after_retries(&mut self, core: &mut Core, now: Moment) {
         if core.phase != Phase::Connecting || core.qp.sq().is_idle() {
             self.gives_up_at = None;
             return;
@@ -101,7 +101,7 @@ impl ShuttleSocket {
     }
 
     /// Ends that cannot agree on how to protect what they send are told so, and give up.
-    pub(super) fn heed_refusal(&mut self, core: &mut Core, now: Instant) {
+    pub(super) fn heed_refusal(&mut self, core: &mut Core, now: Moment) {
         if let Some(shuttle) = shuttle_of(core) {
             let doubt = |why| match why {
                 // Shuttle has waited already (S-19).

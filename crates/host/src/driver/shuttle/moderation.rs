@@ -9,7 +9,9 @@
 //!
 //! Invariant: the reactor watches the socket, unless it is to look at a time of its own.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::clock::Moment;
 
 use crate::backoff::Backoff;
 
@@ -48,9 +50,9 @@ pub(super) struct ModeratedPath {
 /// When the socket of a connection is looked at.
 pub(super) struct Moderation {
     /// The beginning of the window in which the rate is measured, and what had arrived by then.
-    since: Option<(Instant, u64)>,
+    since: Option<(Moment, u64)>,
     bytes_per_s: u64,
-    until: Option<Instant>,
+    until: Option<Moment>,
     backoff: Backoff,
 }
 
@@ -79,7 +81,7 @@ impl Moderation {
     }
 
     /// Datagrams found no room in the socket.
-    pub fn note_drops(&mut self, now: Instant) {
+    pub fn note_drops(&mut self, now: Moment) {
         self.until = None;
         if !self.backoff.holds(now) {
             self.backoff.begin(now);
@@ -87,12 +89,12 @@ impl Moderation {
     }
 
     /// Whether it is time to look.
-    pub fn is_due(&self, now: Instant) -> bool {
+    pub fn is_due(&self, now: Moment) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
 
     /// The last look has left something: the next one is at once. Gives its time.
-    pub fn look_again(&mut self, now: Instant) -> Instant {
+    pub fn look_again(&mut self, now: Moment) -> Moment {
         self.until = Some(now);
         now
     }
@@ -104,7 +106,7 @@ impl Moderation {
 
     /// When the socket is to be looked at next; nothing if it is to be watched. It is the end of a
     /// step, so that an acknowledgement that has left in it has a successor due at the next look.
-    pub fn next_look(&mut self, now: Instant, path: &ModeratedPath) -> Option<Instant> {
+    pub fn next_look(&mut self, now: Moment, path: &ModeratedPath) -> Option<Moment> {
         if self.until.is_some_and(|until| now < until) {
             return self.until;
         }
@@ -118,7 +120,7 @@ impl Moderation {
         self.until
     }
 
-    fn measure(&mut self, now: Instant, received_bytes: u64) {
+    fn measure(&mut self, now: Moment, received_bytes: u64) {
         let (since, before) = *self.since.get_or_insert((now, received_bytes));
         let passed = now.saturating_duration_since(since);
         if passed >= WINDOW {
@@ -161,8 +163,8 @@ mod tests {
     /// due, or each 10 us while the reactor watches it.
     struct Steady {
         moderation: Moderation,
-        now: Instant,
-        next: Option<Instant>,
+        now: Moment,
+        next: Option<Moment>,
         path: ModeratedPath,
     }
 
@@ -187,7 +189,7 @@ mod tests {
             }
         }
 
-        fn look(&mut self) -> Option<Instant> {
+        fn look(&mut self) -> Option<Moment> {
             self.next = self.moderation.next_look(self.now, &self.path);
             self.next
         }

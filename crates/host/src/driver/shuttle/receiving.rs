@@ -2,11 +2,9 @@
 //!
 //! What came by the lane before a datagram is taken before it.
 
-use std::time::Instant;
-
 use weft_net::buffers::Buffer;
 use weft_net::udp::BUNDLE_OCTETS;
-use weft_os::clock::{self, ns_at};
+use weft_os::clock::{self, Moment, ns_at};
 use weft_rnic::shuttle::Route;
 use weft_rnic::{Conn, Input};
 
@@ -176,7 +174,7 @@ impl ShuttleSocket {
     fn take(
         &mut self,
         core: &mut Core,
-        (now, arrived): (Instant, Instant),
+        (now, arrived): (Moment, Moment),
         (route, marked): (Route, bool),
         bytes: &mut [u8],
     ) {
@@ -211,7 +209,7 @@ impl ShuttleSocket {
     }
 
     /// Takes what was late and is due; whether something was.
-    pub(super) fn take_late(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub(super) fn take_late(&mut self, core: &mut Core, now: Moment) -> bool {
         let mut received = false;
         while let Some(wire) = &mut self.wire
             && let Some((mut datagram, from)) = wire.line.pop(now)

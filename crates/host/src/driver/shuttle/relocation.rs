@@ -5,9 +5,9 @@
 //! addresses. What a listener has granted stays at the listener's address: that is where its peer
 //! looks for it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_os::clock::{instant_at, ns_at};
+use weft_os::clock::{Moment, moment_at, ns_at};
 
 use super::{ShuttleSocket, shuttle_of, shuttle_of_mut};
 use crate::driver::transport::Core;
@@ -23,29 +23,29 @@ const QUIET: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub(super) struct OwnAddress {
     /// When another one is looked for: it is gone.
-    seeks_at: Option<Instant>,
+    seeks_at: Option<Moment>,
     /// When the peer was heard before the last look at a silent connection.
     looked_after_ns: u64,
 }
 
 impl ShuttleSocket {
     /// When the address is to be looked at.
-    pub(super) fn address_due(&self, core: &Core) -> Option<Instant> {
+    pub(super) fn address_due(&self, core: &Core) -> Option<Moment> {
         self.own_address.seeks_at.or_else(|| self.quiet_due(core))
     }
 
-    fn quiet_due(&self, core: &Core) -> Option<Instant> {
+    fn quiet_due(&self, core: &Core) -> Option<Moment> {
         let connection = shuttle_of(core)?.connection();
         let heard_ns = connection.heard_ns();
         let is_watched = connection.is_open()
             && !connection.route().is_within_host()
             && heard_ns != self.own_address.looked_after_ns
             && !self.is_guest();
-        is_watched.then(|| instant_at(heard_ns) + QUIET)
+        is_watched.then(|| moment_at(heard_ns) + QUIET)
     }
 
     /// Looks for another address if the connection's own seems to be gone.
-    pub(super) fn look_after_address(&mut self, core: &mut Core, now: Instant) {
+    pub(super) fn look_after_address(&mut self, core: &mut Core, now: Moment) {
         let is_due = self.address_due(core).is_some_and(|at| at <= now);
         let has_failed = self.port.has_lost_route() && self.own_address.seeks_at.is_none();
         if !is_due && !has_failed || self.is_guest() {
@@ -66,6 +66,8 @@ impl ShuttleSocket {
         if let Some(local) = found {
             log::info!("the address {lost} is gone; going on to {} from {local}", route.remote);
             core.renew_socket();
+            // The new socket counts from nothing.
+            self.dropped = 0;
         }
         let Some(shuttle) = shuttle_of_mut(core) else { return };
         match found {
