@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod child;
+mod ends;
 mod socket;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -15,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 pub use child::{Child, ChildExit, SpawnManner, die_of, spawn, spawn_in};
+pub use ends::{end_late, ended_by};
 pub use socket::{forbid_fragments, join, segment, widen};
 
 /// `main`, called by the C library directly.

@@ -11,6 +11,7 @@ use super::sample::{Paces, Sample};
 use super::terminal::Terminal;
 use super::top_table::{HELP, SortKey, TopTable};
 use super::{TopOptions, directory};
+use crate::sys;
 
 const CTRL_C: u8 = 3;
 
@@ -22,7 +23,16 @@ pub fn main(options: &TopOptions) -> Result<()> {
     let dir = directory();
     let terminal = if options.batch { None } else { Terminal::take() };
     match terminal {
-        Some(terminal) => fill(&terminal, &dir, options),
+        Some(terminal) => {
+            sys::end_late();
+            let outcome = fill(&terminal, &dir, options);
+            // The terminal is as it was.
+            drop(terminal);
+            if let Some(signal) = sys::ended_by() {
+                sys::die_of(signal);
+            }
+            outcome
+        }
         None => write_out(&dir, options),
     }
 }
@@ -69,6 +79,7 @@ fn fill(terminal: &Terminal, dir: &Path, options: &TopOptions) -> Result<()> {
                 break;
             }
         }
+        chosen.quit |= sys::ended_by().is_some();
         if chosen.quit || options.iterations.is_some_and(|most| count >= most) {
             break;
         }

@@ -12,4 +12,5 @@ mod process;
 mod refusals;
 mod scenario;
 mod simulated;
+mod top;
 mod traffic;
