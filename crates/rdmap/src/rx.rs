@@ -35,6 +35,8 @@ pub struct RxPort<'a> {
     pub(crate) stream: &'a mut RdmapStream,
     pub(crate) qp: &'a Qp,
     hold_unmatched: bool,
+    /// The same of messages behind the first that is placed.
+    hold_later: bool,
     /// UC: drop the message if no receive is posted.
     drop_unmatched: bool,
     held: bool,
@@ -51,11 +53,19 @@ impl<'a> RxPort<'a> {
             stream,
             qp,
             hold_unmatched,
+            hold_later: hold_unmatched,
             drop_unmatched: false,
             held: false,
             written: false,
             unplaceable: None,
         }
+    }
+
+    /// The same, but once something was placed, what is behind it is held if `hold_later` says so:
+    /// the time of one message is not that of the next.
+    #[must_use]
+    pub fn then_holding(self, hold_later: bool) -> Self {
+        Self { hold_later, ..self }
     }
 
     /// Whether a message was held for want of a receive.
@@ -104,6 +114,7 @@ impl<'a> RxPort<'a> {
             }
             outcome => {
                 self.stream.stats.segments_in += 1;
+                self.hold_unmatched = self.hold_later;
                 outcome
             }
         }

@@ -167,6 +167,8 @@ pub struct RdmapStream {
     pub(crate) doomed: Option<(u32, WcStatus)>,
     /// Fault of memory that was unmapped before a retransmission.
     pub(crate) gone: Cell<Option<StreamFault>>,
+    /// Send whose receive is known to be there, although it was said to wait for one.
+    pub(crate) served: Option<u32>,
     /// Last request to be confirmed by the peer, and count of them.
     pub(crate) unconfirmed: Option<(u32, u32)>,
     pub(crate) progress: PlacementProgress,
@@ -208,6 +210,7 @@ impl RdmapStream {
             fault: None,
             doomed: None,
             gone: Cell::new(None),
+            served: None,
             unconfirmed: None,
             progress: PlacementProgress::default(),
             local: None,
@@ -305,6 +308,12 @@ impl RdmapStream {
             || !self.own.is_empty()
             || self.unconfirmed.is_some()
             || self.wants_to_probe()
+    }
+
+    /// Whether memory of what was just gathered is not registered any more: what was made of it
+    /// lacks bytes, and is not to leave. [`RdmapStream::take_fault`] says what follows.
+    pub fn is_cut_off(&self) -> bool {
+        self.gone.get().is_some()
     }
 
     /// Takes the fault found by the sending side of `qp`, whose send queue must not be locked.

@@ -497,7 +497,7 @@ impl UlpduSource for TxPort<'_> {
             !self.sq.is_placed(rnr.seq) && known().since(waits) <= u32::MAX / 2
         });
         if !known && !self.stream.is_dead() {
-            let seq = self.sq.under_way(waits.0);
+            let seq = self.sq.under_way(waits.0).filter(|seq| self.stream.served != Some(*seq));
             self.stream.rnr = seq.map(|seq| RnrWait { seq, wait_us });
         }
     }
@@ -512,12 +512,22 @@ impl TxPort<'_> {
             REQUEST | IMMEDIATE => {
                 let seq = widen(seq, self.sq.tail());
                 self.sq.segments_acked(seq, count);
-                if self.stream.rnr.is_some_and(|rnr| self.sq.is_placed(rnr.seq)) {
-                    self.stream.rnr = None;
-                }
+                self.note_served(seq, first.wqe >> 29 == REQUEST);
             }
             RESPONSE => self.stream.inbound.segments_acked(seq, count),
             _ => {}
+        }
+    }
+
+    /// Segments of request `seq` are placed. A Send has a receive then, however long the rest of it
+    /// takes; a Write takes one only with its immediate data.
+    fn note_served(&mut self, seq: u32, is_payload: bool) {
+        let Some(rnr) = self.stream.rnr else { return };
+        if self.sq.is_placed(rnr.seq) {
+            self.stream.rnr = None;
+        } else if rnr.seq == seq && is_payload && !self.sq.get(seq).op.is_write() {
+            self.stream.rnr = None;
+            self.stream.served = Some(seq);
         }
     }
 

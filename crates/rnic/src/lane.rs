@@ -330,7 +330,8 @@ impl LaneTraffic {
         runs.iter().take_while(is_before).last().map(AwaitedRun::end)
     }
 
-    /// Places what has arrived. `patient`: a message without a receive waits for one.
+    /// Places what has arrived. `patience`: a message without a receive waits for one, the first
+    /// and those behind it.
     ///
     /// # Errors
     /// The fault that ends the stream.
@@ -339,7 +340,7 @@ impl LaneTraffic {
         rdmap: &mut RdmapStream,
         qp: &Qp,
         lane: &mut impl SegmentLane,
-        (patient, now_ns): (bool, u64),
+        (patience, now_ns): ([bool; 2], u64),
     ) -> Result<LaneArrivals, StreamFault> {
         if rdmap.is_dead() {
             self.acknowledge_now(lane);
@@ -358,6 +359,7 @@ impl LaneTraffic {
         let outcome = [LaneFlow::Responses, LaneFlow::Requests].into_iter().try_for_each(|flow| {
             let (mut kept, mut bytes) = (0, 0);
             for count in 1..=TURN_SEGMENTS {
+                let patient = patience[usize::from(self.placed > before)];
                 match self.place(rdmap, qp, (&mut *lane, flow), patient, &mut arrivals)? {
                     None => break,
                     Some(placed) => (kept, bytes) = (kept + placed, bytes + placed),

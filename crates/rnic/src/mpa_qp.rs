@@ -160,7 +160,8 @@ impl MpaQp {
         let anew_ns = self.rnr_timer_ns.map(|timer_ns| now_ns + timer_ns);
         let until_ns = self.held_until_ns.or(anew_ns);
         let patient = until_ns.is_none_or(|until_ns| now_ns < until_ns);
-        match traffic.receive(&mut self.rdmap, &self.qp, lane, (patient, now_ns)) {
+        let patience = [patient, self.rnr_timer_ns != Some(0)];
+        match traffic.receive(&mut self.rdmap, &self.qp, lane, (patience, now_ns)) {
             Ok(arrivals) => {
                 if arrivals.written {
                     self.qp.written();
@@ -366,7 +367,8 @@ impl MpaQp {
         let anew_ns = self.rnr_timer_ns.map(|timer_ns| now_ns + timer_ns);
         let until_ns = self.held_until_ns.or(anew_ns);
         let patient = until_ns.is_none_or(|until_ns| now_ns < until_ns);
-        let mut port = RxPort::new(&mut self.rdmap, &self.qp, patient);
+        let waits = self.rnr_timer_ns != Some(0);
+        let mut port = RxPort::new(&mut self.rdmap, &self.qp, patient).then_holding(waits);
         match self.mpa.handle_received(bytes, &mut port) {
             Ok(consumed) => {
                 if let Some(tap) = &mut self.tap {

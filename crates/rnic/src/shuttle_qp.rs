@@ -171,7 +171,7 @@ impl ShuttleQp {
     /// receive is posted.
     pub fn receive_from(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> bool {
         let Some(traffic) = &mut self.lane else { return false };
-        match traffic.receive(&mut self.rdmap, &self.qp, lane, (true, now_ns)) {
+        match traffic.receive(&mut self.rdmap, &self.qp, lane, ([true; 2], now_ns)) {
             Ok(arrivals) => {
                 if arrivals.written {
                     self.qp.written();
@@ -489,6 +489,10 @@ impl ShuttleQp {
             if regions.found_gone() {
                 drop(regions);
                 return self.find_gone();
+            }
+            if self.rdmap.is_cut_off() {
+                self.burst.restart();
+                return Some(Sending::Done);
             }
         }
         loop {

@@ -189,3 +189,20 @@ fn a_peer_that_left_is_noticed_by_the_next_request_only() {
         assert_eq!(statuses(&world.ends[0]), [(1, status)]);
     }
 }
+
+/// What has a receive may take as long as the path has it.
+#[test]
+fn a_long_message_whose_receive_comes_in_time_is_sent_to_its_end() {
+    const LEN: u32 = 4 << 20;
+    let mut world = world_of(QpType::Rc, false, 0);
+    let [source, inbox] = world.ends.each_ref().map(|end| end.memory(LEN.into(), ALL));
+    world.ends[0].send(1, SendOp::Send, &[source.sge(0, LEN)]);
+    world.run_for(6 * MS);
+    let end = &mut world.ends[1];
+    end.recv(7, &[inbox.sge(0, LEN)]);
+    end.shuttle.handle_posted(world.now_ns);
+    let took_ns = world.run_until_idle();
+    assert!(took_ns > 4 * (TIMER_NS + ROUND_NS), "not longer than it may wait: {took_ns} ns");
+    assert_eq!(statuses(&world.ends[0]), [(1, DONE)]);
+    assert_eq!(statuses(&world.ends[1]), [(7, DONE)]);
+}

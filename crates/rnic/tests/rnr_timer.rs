@@ -110,3 +110,17 @@ fn immediate_data_waits_with_what_was_written_before_it() {
     let got = b.completions();
     assert_eq!((got[0].wr_id, got[0].byte_len, got[0].imm_data), (7, 8, imm));
 }
+
+#[test]
+fn a_message_behind_one_whose_time_is_over_has_a_time_of_its_own() {
+    let (mut a, mut b) = waiting_pair();
+    settle(&mut a, &mut b);
+    a.send(1, SendOp::Send, &[]);
+    a.send(2, SendOp::Send, &[]);
+    settle(&mut a, &mut b);
+    b.now_ns += RNR_TIMER_NS;
+    b.recv(7, &[]);
+    b.input(&[]);
+    assert_eq!(b.statuses(), [ok(7)]);
+    assert!(b.mpa.is_held() && !b.mpa.is_dead());
+}

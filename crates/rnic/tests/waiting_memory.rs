@@ -112,3 +112,47 @@ fn a_burst_that_waits_for_its_socket_ends_with_its_requests() {
     assert_eq!(a.statuses(), [(1, FLUSHED)]);
     assert_eq!(count(a, true), (Sending::Done, 0));
 }
+
+/// Loses the `number`th datagram of more than 1000 bytes to the first end, from 0.
+fn lose_large(world: &mut World<Side>, number: u32) {
+    let mut left = number;
+    world.network.loses = Some(Box::new(move |to, datagram| {
+        let is_it = to == 0 && datagram.len() > 1000 && left == 0;
+        left = left.wrapping_sub(u32::from(to == 0 && datagram.len() > 1000));
+        is_it
+    }));
+}
+
+#[test]
+fn a_response_that_is_repeated_without_its_memory_does_not_complete_the_read() {
+    let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 1);
+    world.run_for(1000 * MS);
+    let [sink, source] = world.ends.each_ref().map(|end| end.memory(LEN.into(), ALL));
+    lose_large(&mut world, 1);
+    let read = SendOp::Read { to: source.addr(), stag: source.key };
+    world.ends[0].send(1, read, &[sink.sge(0, 3000)]);
+    // The request, and what answers it: the middle of it is lost.
+    world.run_for(11 * MS);
+    assert!(world.ends[0].statuses().is_empty());
+    world.ends[1].device.regions().deregister(source.key).unwrap();
+    world.network.loses = None;
+    world.run_for(5000 * MS);
+    let statuses = world.ends[0].statuses();
+    assert!(statuses.len() == 1 && statuses[0].1 != WcStatus::Success as u32, "{statuses:?}");
+}
+
+#[test]
+fn a_message_that_is_repeated_without_its_memory_takes_no_receive() {
+    let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 1);
+    world.run_for(1000 * MS);
+    let [inbox, source] = world.ends.each_ref().map(|end| end.memory(LEN.into(), ALL));
+    lose_large(&mut world, 0);
+    world.ends[0].recv(7, &[inbox.sge(0, 1100)]);
+    world.ends[1].send(1, SendOp::Send, &[source.sge(0, 1100)]);
+    world.run_for(6 * MS);
+    world.ends[1].device.regions().deregister(source.key).unwrap();
+    world.network.loses = None;
+    world.run_for(5000 * MS);
+    assert_eq!(world.ends[1].statuses(), [(1, WcStatus::LocProtErr as u32)]);
+    assert_eq!(world.ends[0].statuses(), [(7, FLUSHED)], "with the connection");
+}

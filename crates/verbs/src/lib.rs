@@ -8,7 +8,8 @@
 //! [`cq::Cq`] and a [`qp::Qp`], posts, and polls. RDMAP below takes work requests out of the queues
 //! of a [`qp::Qp`] and completes them there. Every object may be used from any thread.
 //!
-//! Lock order: send or receive queue, then region table, then completion queue, then channel.
+//! Lock order: receive queue, then send queue, then region table, then completion queue, then
+//! channel.
 #![deny(unsafe_code)]
 #![cfg_attr(
     not(test),

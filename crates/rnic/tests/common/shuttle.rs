@@ -41,6 +41,8 @@ pub struct Weather {
 /// What is on its way, in both directions.
 pub struct Network {
     pub weather: Weather,
+    /// Says what else is lost, of what is sent to an end.
+    pub loses: Option<Box<dyn FnMut(usize, &[u8]) -> bool>>,
     random: Box<dyn Fn() -> u32>,
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     sent: u64,
@@ -55,6 +57,9 @@ impl Network {
 
     fn send(&mut self, now_ns: u64, to: usize, datagram: &[u8]) {
         self.trace.push((to, datagram.to_vec()));
+        if self.loses.as_mut().is_some_and(|loses| loses(to, datagram)) {
+            return;
+        }
         let copies = if self.happens(self.weather.doubled) { 2 } else { 1 };
         for _ in 0..copies {
             let late =
@@ -167,7 +172,8 @@ impl World<Side> {
     pub fn new(hosts: [Host; 2], weather: Weather, seed: u32) -> Self {
         let now_ns = 1000 * MS;
         let (flying, trace) = (BTreeMap::new(), Vec::new());
-        let network = Network { weather, random: entropy(seed), flying, sent: 0, trace };
+        let (random, loses) = (entropy(seed), None);
+        let network = Network { weather, loses, random, flying, sent: 0, trace };
         Self { ends: pair(hosts, now_ns), network, now_ns }
     }
 }

@@ -457,6 +457,8 @@ impl Qp {
     /// Enters ERR and flushes: first `taken`, receives in reassembly, then everything posted.
     /// Returns whether this call did it.
     pub fn fail(&self, taken: impl IntoIterator<Item = RecvWqe>) -> bool {
+        // Whoever posts a receive next flushes those before it, which are to come after `taken`.
+        let mut rq = self.rq();
         let before = self.state.swap(QpState::Err as u8, Ordering::AcqRel);
         if before == QpState::Err as u8 {
             return false;
@@ -466,7 +468,6 @@ impl Qp {
         self.draining.store(false, Ordering::Release);
         sq.flush(self.num, &self.send_cq);
         drop(sq);
-        let mut rq = self.rq();
         for wqe in taken.into_iter().take_while(|_| !self.is_muted()) {
             self.flush_recv(&wqe);
         }

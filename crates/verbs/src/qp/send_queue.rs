@@ -29,6 +29,8 @@ pub struct SendQueue {
     max_inline: u32,
     head: u32,
     next: u32,
+    /// Segments of `next` are out, and not its last.
+    begun: bool,
     tail: u32,
     /// Requests from here on are held back; `head`, unless `held` is set.
     open_to: u32,
@@ -59,6 +61,7 @@ impl SendQueue {
             max_inline: cap.max_inline_data,
             head: 0,
             next: 0,
+            begun: false,
             tail: 0,
             open_to: 0,
             held: false,
@@ -191,7 +194,9 @@ impl SendQueue {
     pub fn segment_out(&mut self, seq: u32, last: bool) {
         let wqe = self.get_mut(seq);
         wqe.unacked += 1;
+        self.begun = !last;
         if last {
+            let wqe = self.get_mut(seq);
             wqe.sent = true;
             self.next = seq.wrapping_add(1);
         }
@@ -201,6 +206,7 @@ impl SendQueue {
     pub fn done_locally(&mut self, seq: u32) {
         self.get_mut(seq).sent = true;
         self.next = seq.wrapping_add(1);
+        self.begun = false;
     }
 
     /// Notes that `count` segments of `seq` are acknowledged.
@@ -216,15 +222,15 @@ impl SendQueue {
         !self.is_live(seq) || !self.get(seq).is_out()
     }
 
-    /// Oldest started request for which `wanted` holds.
+    /// Oldest started request for which `wanted` holds. One that was not started has the message
+    /// number of the request that had its slot before.
     pub fn find(&self, wanted: impl Fn(&SendWqe) -> bool) -> Option<u32> {
-        let begun = self.next.wrapping_sub(self.tail) + u32::from(self.has_pending());
+        let begun = self.next.wrapping_sub(self.tail) + u32::from(self.begun);
         let mut all = (0..begun).map(|i| self.tail.wrapping_add(i));
         all.find(|seq| wanted(self.get(*seq)))
     }
 
-    /// Started request with message number `msn`, of those that take a receive. One that was not
-    /// started has the number of the request that had its slot before.
+    /// Started request with message number `msn`, of those that take a receive.
     pub fn under_way(&self, msn: u32) -> Option<u32> {
         self.find(|wqe| wqe.op.takes_receive() && wqe.msn == msn && wqe.unacked > 0)
     }
@@ -300,7 +306,7 @@ impl SendQueue {
 
     /// Whether every started request is complete.
     pub fn is_drained(&self) -> bool {
-        self.tail == self.next
+        self.tail == self.next && !self.begun
     }
 
     /// Whether a request waits to be turned into segments.

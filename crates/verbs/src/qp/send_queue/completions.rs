@@ -87,6 +87,7 @@ impl SendQueue {
         self.end_loan();
         self.tail = self.head;
         self.next = self.head;
+        self.begun = false;
         self.complete_to = self.complete_to.map(|_| self.head);
         self.release();
         self.silent = 0;
@@ -108,6 +109,7 @@ impl SendQueue {
         self.tail = self.tail.wrapping_add(1);
         if seq_before(self.next, self.tail) {
             self.next = self.tail;
+            self.begun = false;
         }
         if seq_before(self.open_to, self.tail) {
             self.open_to = self.tail;
