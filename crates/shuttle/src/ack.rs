@@ -50,8 +50,8 @@ pub(crate) struct Arrivals {
     /// New packets not yet reported for want of room: runs from the first number down to above the
     /// second.
     news: Option<(u64, Option<u64>)>,
-    /// More is owed since the report that the news is left of.
-    is_owed_since: bool,
+    /// When what is owed since the report that the news is left of would be due.
+    later_due_ns: Option<u64>,
     pub(crate) marked: u64,
     pub(crate) dropped: u64,
     /// Buffer in which ranges are encoded.
@@ -73,7 +73,7 @@ impl Arrivals {
             turn: None,
             told: None,
             news: None,
-            is_owed_since: false,
+            later_due_ns: None,
             marked: 0,
             dropped: 0,
             room: Vec::new(),
@@ -128,7 +128,7 @@ impl Arrivals {
             false => self.due_ns,
         };
         self.due_ns = Some(before_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
-        self.is_owed_since = true;
+        self.later_due_ns = self.due_ns;
     }
 
     /// Notes that data leaves on this path: an acknowledgement that waits for that is due. If the
@@ -201,7 +201,7 @@ impl Arrivals {
             let below = tell(largest, limit * 2 / 3);
             let older = below.map(|below| self.turn.unwrap_or(below).min(below));
             self.turn = older.and_then(|top| tell(top, limit / 3));
-            self.is_owed_since = false;
+            self.later_due_ns = None;
             (below, self.told.replace(largest))
         };
         let is_left = |below: &u64| {
@@ -209,7 +209,10 @@ impl Arrivals {
             next.is_some_and(|(_, last)| told.is_none_or(|told| last > told))
         };
         self.news = below.filter(is_left).map(|below| (below, told));
-        self.due_ns = (self.news.is_some() || self.is_owed_since).then_some(now_ns);
+        self.due_ns = match self.news {
+            Some(_) => Some(now_ns),
+            None => self.later_due_ns.take(),
+        };
     }
 }
 

@@ -63,7 +63,7 @@ impl AckPath {
         }
         if now_ns >= self.more_ns && wait_ns > harmless_ns && count >= SAMPLE {
             // Half of the capacity lets the queue drain.
-            let apart_ns = (now_ns - since_ns) / count;
+            let apart_ns = now_ns.saturating_sub(since_ns) / count;
             self.ask((2 * apart_ns).max(self.interval_ns), rtt_ns, usual_ns);
             self.more_ns = now_ns + ANSWER_RTTS * (rtt_ns + wait_ns);
             self.less_ns = self.more_ns + CALM_RTTS * rtt_ns;
@@ -77,7 +77,8 @@ impl AckPath {
 
     /// The route is another, with delays of its own.
     pub(crate) fn handle_new_route(&mut self) {
-        (self.least_us, self.waiting) = ([None; 2], None);
+        let owed = self.owed || self.interval_ns > 0;
+        *self = Self { owed, ..Self::default() };
     }
 
     /// Interval that the peer was asked for; 0 if none.

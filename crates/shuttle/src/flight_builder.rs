@@ -31,12 +31,15 @@ impl Sendable {
 pub(crate) struct DataBody {
     gather: Gather,
     lengths: Vec<u16>,
+    /// Memory of it may change while it is on its way.
+    may_change: bool,
 }
 
 impl DataBody {
     fn clear(&mut self) {
         self.gather.clear();
         self.lengths.clear();
+        self.may_change = false;
     }
 
     fn count(&self) -> usize {
@@ -54,6 +57,7 @@ impl DataBody {
         let fits = self.gather.len() <= room;
         if fits {
             self.lengths.push((self.gather.len() - before) as u16);
+            self.may_change |= source.may_change(id);
         } else {
             self.gather.truncate(before);
         }
@@ -87,9 +91,11 @@ struct FlightDraft {
 }
 
 impl FlightDraft {
-    /// Bytes of what it has, as if the last packet were as large as the others.
-    fn size(&self) -> u64 {
-        u64::from(self.packets) * u64::from(self.octets)
+    /// Whether another packet is within the allowance: `packets` of up to `octets` bytes.
+    fn has_room(&self, packets: u64, octets: u16) -> bool {
+        let with_next = u64::from(self.packets) + 1;
+        let fits = with_next * u64::from(self.octets) <= packets * u64::from(octets);
+        with_next <= packets && fits
     }
 
     /// Whether a packet that begins with segment `dsn` may follow.
@@ -147,10 +153,11 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         let first_pn = self.path.recovery.next_pn();
         let mut draft: Option<FlightDraft> = None;
         let mut next = self.next(stream);
-        let most_octets = packets * u64::from(self.path.datagram_octets);
+        let octets = self.path.datagram_octets;
+        let may_follow =
+            |draft: &FlightDraft, dsn| draft.has_room(packets, octets) && draft.takes(dsn);
         while let Some(first) = next
-            && draft.as_ref().map_or(0, FlightDraft::size) < most_octets
-            && draft.as_ref().is_none_or(|draft| draft.takes(first.dsn))
+            && draft.as_ref().is_none_or(|draft| may_follow(draft, first.dsn))
         {
             // A segment that is sent again may be larger than the path carries by now (S-52).
             let octets = draft.as_ref().map_or(self.path.datagram_octets, |draft| draft.octets);
@@ -232,8 +239,9 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         let several = self.body.count() > 1;
         let header = DataHeader { ctrl, several, dsn: dsn as u32, frontier };
         let start = out.gather.len();
+        let may_change = self.body.may_change;
         let body = self.body.finish();
-        self.guard.put_data(pn, &header, body, memory, &mut out.gather);
+        self.guard.put_data(pn, &header, (body, may_change), memory, &mut out.gather);
         if let Some(tap) = &mut self.tap {
             let mut clear = Vec::with_capacity(body.len());
             copy_body(body, memory, &mut clear);
@@ -289,6 +297,22 @@ mod tests {
             while body.count() < 3 && body.add(&Source, segment(20), room) {}
             assert_eq!(body.count(), count, "{room}");
             assert_eq!(body.finish().len(), 30 * count + table_len(count), "{room}");
+        }
+    }
+
+    /// What is sent again may be larger than the path's datagrams, and messages of 800 bytes are
+    /// smaller.
+    #[test]
+    fn a_flight_is_within_its_allowance_in_packets_and_in_bytes() {
+        for (each, packets, octets, wanted) in
+            [(890, 43, 1472, 43), (1472, 64, 1472, 64), (8952, 53, 1200, 7), (8952, 1, 1200, 1)]
+        {
+            let mut draft = FlightDraft::append(None, 0, each, 1);
+            while draft.has_room(packets, octets) {
+                let next = u64::from(draft.packets);
+                draft = FlightDraft::append(Some(draft), next, each, 1);
+            }
+            assert_eq!(draft.packets, wanted, "{each} {packets} {octets}");
         }
     }
 

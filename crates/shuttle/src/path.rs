@@ -308,7 +308,7 @@ impl Path {
     pub(crate) fn search_mtu(&mut self, goal: u16) {
         self.use_datagrams_of(self.base_octets);
         self.mtu = MtuSearch::new(self.base_octets, goal);
-        self.recovery.forget_mtu_probes();
+        self.recovery.forget_sizes();
         self.suspect = MtuSuspect::new();
     }
 

@@ -79,12 +79,12 @@ impl Guard {
     }
 
     /// Appends a data packet with the full packet number `pn`, and `body` between header and
-    /// trailer.
+    /// trailer; a copy of it under a checksum if the memory of it `may_change`.
     pub(crate) fn put_data(
         &mut self,
         pn: u64,
         header: &DataHeader,
-        body: &Gather,
+        (body, may_change): (&Gather, bool),
         memory: &impl RegisteredMemory,
         out: &mut Gather,
     ) {
@@ -104,10 +104,11 @@ impl Guard {
             memory,
         };
         packet.out.push_bytes(&header.to_bytes());
+        let copies = may_change && self.crc;
         for piece in body.pieces() {
             match *piece {
                 Piece::Slab { start, len } => packet.out.push_bytes(body.staged(start, len)),
-                Piece::Memory(piece) if piece.len < COPY_BELOW => {
+                Piece::Memory(piece) if copies || piece.len < COPY_BELOW => {
                     packet.out.push_copy(packet.memory, piece);
                 }
                 Piece::Memory(piece) => packet.put_memory(piece),
@@ -274,7 +275,7 @@ mod tests {
             segment.push_bytes(b"a segment");
             let mut out = Gather::new();
             let header = DataHeader { ctrl: ctrl(), several: false, dsn: 9, frontier: 7 };
-            here.put_data(1, &header, &segment, &NoMemory, &mut out);
+            here.put_data(1, &header, (&segment, false), &NoMemory, &mut out);
             assert_eq!(out.len(), 9 + usize::from(here.data_overhead()));
             let data = |guard: &mut Guard| {
                 let mut octets = out.slab().to_vec();

@@ -94,7 +94,7 @@ pub(crate) struct Recovery {
     /// Packets before this number measure no round trip: the process was stopped while they were in
     /// flight.
     timed_from_pn: u64,
-    /// MTU probes before this number were of another route.
+    /// What became of packets before this number says nothing of the sizes that the route carries.
     mtu_from_pn: u64,
     /// The number after the last packet that the peer acknowledges.
     asked_to_pn: u64,
@@ -164,8 +164,8 @@ impl Recovery {
         self.reordering = Reordering::default();
     }
 
-    /// What becomes of the MTU probes in flight says nothing of the route any more.
-    pub(crate) fn forget_mtu_probes(&mut self) {
+    /// What becomes of the packets in flight says nothing of the sizes that the route carries.
+    pub(crate) fn forget_sizes(&mut self) {
         self.mtu_from_pn = self.next_pn;
     }
 
@@ -327,7 +327,9 @@ impl Recovery {
                 if flight.cargo == Cargo::MtuProbe && flight.first_pn >= *mtu_from_pn {
                     outcome.probes.push((flight.octets() as u16, true));
                 }
-                outcome.note_fates(flight, (new & !spurious).count_ones(), 0);
+                if flight.first_pn >= *mtu_from_pn {
+                    outcome.note_fates(flight, (new & !spurious).count_ones(), 0);
+                }
                 if let Some((pn, sent_ns)) = newest_before
                     && flight.first_pn < pn
                 {
@@ -372,7 +374,9 @@ impl Recovery {
                 outcome.rate_lost |= flight.cargo == Cargo::Rate;
                 outcome.interval_lost |= flight.cargo == Cargo::Interval;
                 outcome.lost.extend(flight.segments(open));
-                outcome.note_fates(flight, 0, open.count_ones());
+                if flight.first_pn >= self.mtu_from_pn {
+                    outcome.note_fates(flight, 0, open.count_ones());
+                }
             }
             if !flight.is_resolved() {
                 scan_pn.get_or_insert(flight.first_pn);

@@ -160,9 +160,10 @@ impl Controller for Cubic {
         self.before = None;
     }
 
-    fn on_path_changed(&mut self, _: u64, _: Option<Saved>) {
+    fn on_path_changed(&mut self, now_ns: u64, _: Option<Saved>) {
         (self.window, self.before) = (CubicWindow::first(self.datagram), None);
-        (self.reacted_ns, self.smoothed_ns) = (None, 0);
+        // What was lost on the old path says nothing of this one.
+        (self.reacted_ns, self.smoothed_ns) = (Some(now_ns), 0);
     }
 
     fn on_datagram_octets(&mut self, octets: u16) {

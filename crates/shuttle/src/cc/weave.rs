@@ -275,7 +275,8 @@ impl Weave {
         let floor_ns = acked.rtt.map_or(floor_ns, |_| floor_ns.min(self.latest_rtt_ns));
         self.phase = WeavePhase::Refresh { end_ns, floor_ns };
         if end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
-            // Acknowledgements of packets that are not timed tell no round trip.
+            // Acknowledgements of packets that are not timed tell no round trip: then another
+            // Refresh follows.
             if floor_ns < u64::MAX {
                 // A queue that is gone with half of what this flow has in flight was its own.
                 self.competes &= self.above_min_ns(floor_ns) > self.queue_ns();

@@ -16,8 +16,8 @@ use crate::transmit::Transmit;
 
 /// Most bytes of acknowledgement ranges in a control packet; older runs rotate beyond that.
 const RANGES_MAX: usize = 1000;
-/// Packets of an end that only receives after which it has the peer acknowledge one, 2^16: its
-/// floor rises by that, and its key can change, long before either is due.
+/// Packets in a row that the peer does not acknowledge after which it is to acknowledge one, 2^16:
+/// by that the floor of an end that only receives rises, and its key can change (S-53, S-83).
 const UNASKED_MAX: u64 = 1 << 16;
 /// Longest interval between repetitions of a Request or a Close, 4 s.
 const REPEAT_NS_MAX: u64 = 4_000_000_000;
