@@ -248,7 +248,12 @@ impl ListenerTable {
         }
         env.reports.listens(at, Carrier::Sdp(fabric.name, "and TCP"));
         let takes_pairs = !is_shared && env.settings.pairs_server(at);
-        let pairs = takes_pairs.then(|| PairOffers::open(fd, socket).ok()).flatten();
+        // A parent that is gone has left the place of its offers to its children.
+        let offers = || match self.inherited.get(&socket) {
+            Some(inherited) => Some(inherited.inherited()),
+            None => PairOffers::open(fd, socket).ok(),
+        };
+        let pairs = takes_pairs.then(offers).flatten();
         let (peers, handoff) = (Mutex::default(), Mutex::default());
         let listener =
             Arc::new(SdpListener { id, at, is_shared, fabric, cm, peers, handoff, pairs, conns });

@@ -5,11 +5,15 @@
 //! registered its socket before `connect`, or while it was under way, sees the events it expects.
 
 use std::collections::HashMap;
+use std::fs;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{c_int, epoll_event};
 use weft_sync::{Mutex, MutexGuard};
+
+use crate::sys;
 
 /// A registration of a descriptor.
 #[derive(Clone, Copy)]
@@ -83,7 +87,7 @@ impl Watches {
     /// Replaces what is open at `fd` by `replace`, and registers it as what was there before.
     pub fn carry<T>(&self, fd: RawFd, replace: impl FnOnce() -> T) -> T {
         let all = self.lock();
-        let list = all.get(&fd).cloned().unwrap_or_default();
+        let list = all.get(&fd).cloned().unwrap_or_else(|| registered_by_ring(fd));
         // An instance that was closed, or watches another file at this descriptor, is left out.
         let alive: Vec<Registration> =
             list.into_iter().filter(|watch| control(watch, libc::EPOLL_CTL_DEL, fd)).collect();
@@ -93,6 +97,37 @@ impl Watches {
         }
         done
     }
+}
+
+/// The registrations of a non-blocking socket that nobody has made by `epoll_ctl`: libuv has made
+/// them by an io_uring, as the kernel tells.
+fn registered_by_ring(fd: RawFd) -> Vec<Registration> {
+    let waits = sys::flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
+    let open = match fs::read_dir("/proc/self/fd") {
+        Ok(open) if !waits => open.flatten(),
+        _ => return Vec::new(),
+    };
+    let is_instance = |path: &PathBuf| {
+        fs::read_link(path).is_ok_and(|link| link.as_os_str() == "anon_inode:[eventpoll]")
+    };
+    let instances = open.map(|entry| entry.path()).filter(is_instance);
+    let numbers = instances.filter_map(|path| path.file_name()?.to_str()?.parse().ok());
+    numbers.flat_map(|epoll: RawFd| registration(epoll, fd)).collect()
+}
+
+fn registration(epoll: RawFd, fd: RawFd) -> Option<Registration> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")).ok()?;
+    text.lines().find_map(|line| Some(Registration { epoll, event: event_of(line, fd)? }))
+}
+
+/// The event in a line such as `tfd: 5 events: 19 data: 5 pos:0`, if it is of `fd` (proc(5)).
+fn event_of(line: &str, fd: RawFd) -> Option<epoll_event> {
+    let mut words = line.split_ascii_whitespace();
+    let mut next = |label| (words.next()? == label).then(|| words.next())?;
+    let of: RawFd = next("tfd:")?.parse().ok()?;
+    let events = u32::from_str_radix(next("events:")?, 16).ok()?;
+    let data = u64::from_str_radix(next("data:")?, 16).ok()?;
+    (of == fd).then_some(epoll_event { events, u64: data })
 }
 
 /// Whether the instance took it: one that is closed, or does not have the descriptor, does not.
@@ -105,6 +140,8 @@ fn control(watch: &Registration, operation: c_int, fd: RawFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     const EVENT: epoll_event = epoll_event { events: 1, u64: 7 };
@@ -121,6 +158,24 @@ mod tests {
         let held = parent.lock();
         assert!(Watches::new(Some(&parent)).is_empty());
         drop(held);
+    }
+
+    #[test]
+    fn what_the_kernel_tells_of_an_instance_is_read() {
+        let (one, _other) = sys::stream_pair().unwrap();
+        sys::set_flags(one.as_raw_fd(), libc::O_NONBLOCK).unwrap();
+        // SAFETY: plain arguments.
+        let epoll = unsafe { libc::epoll_create1(0) };
+        let wanted = epoll_event { events: 0x8000_2019, u64: 0xdead_beef_0000_0007 };
+        let watch = Registration { epoll, event: wanted };
+        assert!(control(&watch, libc::EPOLL_CTL_ADD, one.as_raw_fd()));
+        let found = registered_by_ring(one.as_raw_fd());
+        let found: Vec<_> = found.iter().map(|w| (w.epoll, w.event.events, w.event.u64)).collect();
+        // SAFETY: made above.
+        unsafe { libc::close(epoll) };
+        assert_eq!(found, [(epoll, 0x8000_2019 & 0x0fff_ffff | 0x8000_0000, wanted.u64)]);
+        assert!(event_of("tfd: 5 events: xx data: 5", 5).is_none());
+        assert!(event_of("pos: 0", 5).is_none());
     }
 
     #[test]

@@ -60,6 +60,20 @@ fn children_accept_what_their_parent_serves() {
     }
 }
 
+/// One whose parent is gone serves the listener itself once a caller asks for nothing but TCP.
+#[test]
+fn a_caller_without_the_library_keeps_no_other_from_a_pair() {
+    let dir = common::dir("mixed");
+    let path = common::build(&dir, "handed.c");
+    let server = program_as_it_comes(&path, true).words(["serve", "mixed"]);
+    let (server, port) = server.start().line("port ");
+    common::run(&program_as_it_comes(&path, false).words(["once", &port]));
+    let caller = common::run(&program_as_it_comes(&path, true).words(["call", &port]));
+    assert_eq!(count(&caller, PAIR), CALLS, "{caller}");
+    let server = server.wait_group().success().stderr;
+    assert_eq!(count(&server, PAIR), CALLS, "{server}");
+}
+
 /// The number of the socket that listens at `port`.
 fn listener_at(port: &str) -> String {
     let port: u16 = port.parse().expect("a number");

@@ -2,7 +2,8 @@
  * serve exec` and `handed serve orphan` say their port on stderr and serve CALLS connections each;
  * `handed call PORT` makes them. Children of a fork accept while their parent lives; so do those
  * that have given root's rights up, if this user has them; a program that was executed with the
- * listener does; and one whose parent has ended. */
+ * listener does; and one whose parent has ended, which as `handed serve mixed` serves one more.
+ * `handed once PORT` makes a single connection. */
 #include "check.h"
 
 #define CALLS 4
@@ -24,9 +25,9 @@ static void serve(int listener)
 	close(fd);
 }
 
-static void serve_all(int listener)
+static void serve_all(int listener, int calls)
 {
-	for (int i = 0; i < CALLS; i++)
+	for (int i = 0; i < calls; i++)
 		serve(listener);
 }
 
@@ -38,7 +39,8 @@ static int serve_by(const char *how, char *self)
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
 	CHECK(getsockname(listener, (void *)&at, &len) == 0);
-	if (!strcmp(how, "orphan")) {
+	int is_mixed = !strcmp(how, "mixed");
+	if (!strcmp(how, "orphan") || is_mixed) {
 		/* Goes on in the background, as daemons do. */
 		int gone[2];
 		char octet;
@@ -48,7 +50,7 @@ static int serve_by(const char *how, char *self)
 		close(gone[1]);
 		CHECK(read(gone[0], &octet, 1) == 0);
 		fprintf(stderr, "port %d\n", ntohs(at.sin_port));
-		serve_all(listener);
+		serve_all(listener, is_mixed ? CALLS + 1 : CALLS);
 		return 0;
 	}
 	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
@@ -73,12 +75,12 @@ static int serve_by(const char *how, char *self)
 	return 0;
 }
 
-static int call(int port)
+static int call(int port, int calls)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port) };
 	char b[8];
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	for (int i = 0; i < CALLS; i++) {
+	for (int i = 0; i < calls; i++) {
 		int fd = socket(AF_INET, SOCK_STREAM, 0);
 		CHECK(connect(fd, (void *)&to, sizeof to) == 0);
 		CHECK(write(fd, "hello", 5) == 5 && shutdown(fd, SHUT_WR) == 0);
@@ -95,7 +97,9 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "serve"))
 		return serve_by(argv[2], argv[0]);
 	if (!strcmp(argv[1], "call"))
-		return call(atoi(argv[2]));
-	serve_all(atoi(argv[2]));
+		return call(atoi(argv[2]), CALLS);
+	if (!strcmp(argv[1], "once"))
+		return call(atoi(argv[2]), 1);
+	serve_all(atoi(argv[2]), CALLS);
 	return 0;
 }
