@@ -185,7 +185,8 @@ pub fn handle_mask(how: c_int, set: &libc::sigset_t) {
 }
 
 /// The C library's `sigaction` as the application is to see it: what it says of SIGSEGV and SIGBUS
-/// holds for every fault but ours. `None` if this crate has no part in it.
+/// holds for every fault but ours. `None` if this crate has no part in it. A child of `vfork` is a
+/// `guest` in this memory, with dispositions of its own: this crate has no part in what it sets.
 ///
 /// # Safety
 /// As the C library's: `action` and `old` are null or name one.
@@ -193,6 +194,7 @@ pub unsafe fn sigaction(
     signal: c_int,
     action: *const libc::sigaction,
     old: *mut libc::sigaction,
+    guest: bool,
 ) -> Option<c_int> {
     let behind = Behind::of(signal).filter(|_| IS_INSTALLED.load(Ordering::Acquire))?;
     let mut before = current(signal)?;
@@ -201,9 +203,15 @@ pub unsafe fn sigaction(
     }
     // SAFETY: the caller's, null or one action.
     if let Some(action) = unsafe { action.as_ref() } {
-        behind.take_over(action);
+        let front = match guest {
+            true => *action,
+            false => {
+                behind.take_over(action);
+                behind.front(action)
+            }
+        };
         // SAFETY: a live action whose handler is good for the flags it has.
-        unsafe { __sigaction(signal, &behind.front(action), ptr::null_mut()) };
+        unsafe { __sigaction(signal, &front, ptr::null_mut()) };
     }
     if !old.is_null() {
         // SAFETY: the caller's, room for one action.

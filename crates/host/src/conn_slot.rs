@@ -456,6 +456,9 @@ impl ConnSlot {
 
     /// Whether no other connection has come after that one.
     pub fn is_last(&self, attachment: Attachment) -> bool {
+        if self.is_inherited() {
+            return true;
+        }
         let brought = self.slot.lock().brought;
         self.drive(0);
         brought == attachment.0

@@ -27,6 +27,8 @@ pub enum Received {
     Nothing,
     /// The peer closed, or the connection broke.
     Closed,
+    /// It has ended because nothing of the peer has come for too long, or no way leads there.
+    Unanswered,
 }
 
 fn errno() -> i32 {
@@ -61,6 +63,7 @@ pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
         n if n > 0 => Received::Octets(n as usize),
         _ => match errno() {
             libc::EAGAIN | libc::EINTR => Received::Nothing,
+            libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH => Received::Unanswered,
             _ => Received::Closed,
         },
     }

@@ -1,7 +1,7 @@
 //! The only place that asks what time it is.
 
 use std::ops::{Add, AddAssign, Sub};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::sys;
@@ -92,11 +92,18 @@ pub fn stopped_since(due: Moment, now: Moment) -> Option<Duration> {
 
 /// Now.
 pub fn now() -> Moment {
-    static FIRST_NS: OnceLock<u64> = OnceLock::new();
-    let ticks_ns = sys::monotonic_ns();
     // What others see of the clock says nothing of how long the machine has run.
-    let first_ns = *FIRST_NS.get_or_init(|| ticks_ns);
-    Moment { ns: START_NS.saturating_add(ticks_ns).saturating_sub(first_ns) }
+    static FIRST_NS: AtomicU64 = AtomicU64::new(0);
+    let mut first_ns = FIRST_NS.load(Ordering::Relaxed);
+    if first_ns == 0 {
+        first_ns = sys::monotonic_ns().max(1);
+        // A signal handler may be here as well, and waits for nobody.
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        if let Err(other) = FIRST_NS.compare_exchange(0, first_ns, success, failure) {
+            first_ns = other;
+        }
+    }
+    Moment { ns: START_NS.saturating_add(sys::monotonic_ns()).saturating_sub(first_ns) }
 }
 
 /// What `attempt` gives, tried again until then: who ends the process may have interrupted, in a

@@ -39,6 +39,7 @@ mod errno;
 mod exit;
 mod fd;
 mod ibv;
+mod kept;
 mod log;
 mod net;
 mod pass;

@@ -6,6 +6,7 @@ use std::mem;
 use std::ptr;
 
 use libc::sigset_t;
+use weft_os::borrowed;
 
 use crate::errno;
 use crate::real::next;
@@ -27,7 +28,8 @@ pub unsafe extern "C" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     // SAFETY: the caller's contract is the same.
-    if let Some(answer) = unsafe { weft_guard::sigaction(signal, action, old) } {
+    let kept = unsafe { weft_guard::sigaction(signal, action, old, borrowed::is_guest()) };
+    if let Some(answer) = kept {
         return answer;
     }
     match next!(sigaction(signal, action, old)) {
@@ -100,7 +102,7 @@ fn set(signal: c_int, handler: libc::sighandler_t, flags: c_int) -> Option<libc:
     let mut old = action;
     (action.sa_sigaction, action.sa_flags) = (handler, flags);
     // SAFETY: both are live locals.
-    unsafe { weft_guard::sigaction(signal, &action, &raw mut old) }?;
+    unsafe { weft_guard::sigaction(signal, &action, &raw mut old, borrowed::is_guest()) }?;
     Some(old.sa_sigaction)
 }
 

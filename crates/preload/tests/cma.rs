@@ -12,6 +12,13 @@ use weft_testkit::{free_port, listens_to_tcp, succeed, text};
 const TRANSPORTS: [&str; 2] = ["shuttle", "iwarp"];
 
 #[test]
+fn a_child_that_shares_its_parents_memory_changes_nothing_of_it() {
+    let dir = common::dir("borrowed");
+    let program = dir.build("borrowed.c", "borrowed", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
 fn event_channels_serve_a_linked_program() {
     let dir = common::dir("cma");
     let program = dir.build("cma.c", "cma", &["-lrdmacm", "-libverbs"]);

@@ -38,7 +38,7 @@ fn is_ours(name: &str) -> bool {
 }
 
 /// Functions of the C library that answer for paths in /sys and /dev.
-const FILES: [&str; 64] = [
+const FILES: [&str; 66] = [
     "__fxstat",
     "__fxstat64",
     "__fxstatat",
@@ -92,6 +92,8 @@ const FILES: [&str; 64] = [
     "opendir",
     "readdir",
     "readdir64",
+    "readdir64_r",
+    "readdir_r",
     "readlink",
     "readlinkat",
     "realpath",

@@ -16,6 +16,12 @@ fn the_device_is_in_a_pci_tree_by_every_call() {
 }
 
 #[test]
+fn every_way_to_list_a_directory_gives_the_same() {
+    let dir = common::dir("listing");
+    succeed(&mut preloaded(&dir.build("listing.c", "listing", &[])));
+}
+
+#[test]
 fn gid_tables_of_verbs_and_files_are_one() {
     let dir = common::dir("gids");
     let program = dir.build("gids.c", "gids", &["-libverbs"]);

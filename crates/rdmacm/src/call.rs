@@ -306,7 +306,7 @@ impl CmId {
         depths: Depths,
     ) -> LockedId<'a> {
         let Ok(other) = stand_in(&mut inner) else { return inner };
-        inner.qp = Arc::downgrade(&other);
+        (inner.qp, inner.held) = (Arc::downgrade(&other), None);
         drop(inner);
         let held = qp.hand_over(&other);
         let inner = self.note_held(&other, held);

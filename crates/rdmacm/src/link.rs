@@ -151,9 +151,10 @@ impl CmId {
             return;
         }
         inner.leave_stage();
+        let was_attempt = inner.machine.state() == CmState::Connecting;
         inner.machine.handle_link_down();
         self.publish(inner);
-        if inner.device == Some(DeviceKind::Roce) {
+        if inner.device == Some(DeviceKind::Roce) && !was_attempt {
             self.limit_time(inner, config::TIMEWAIT);
         }
     }

@@ -109,7 +109,7 @@ impl ProtectionDomain {
         if self.inner.device.is_same(other) {
             return Ok(());
         }
-        Err(Error::invalid(during, "the completion queue is one of another device"))
+        Err(Error::invalid(during, "a queue of it is one of another device"))
     }
 }
 

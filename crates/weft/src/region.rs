@@ -285,7 +285,7 @@ impl RemoteKey {
     /// A part of it.
     ///
     /// # Errors
-    /// [`Error::Range`] beyond the end.
+    /// [`Error::Range`] beyond the end, or beyond 2^64 of a key that names such addresses.
     pub fn slice(self, range: Range<u64>) -> Result<Self> {
         let (offset, len) = (range.start, range.end.saturating_sub(range.start));
         if range.end > self.len || offset > range.end {
@@ -296,7 +296,13 @@ impl RemoteKey {
                 size: self.len,
             });
         }
-        Ok(Self { addr: self.addr + offset, len, ..self })
+        let addr = self.addr.checked_add(offset).ok_or(Error::Range {
+            during: "slicing a remote key",
+            offset,
+            len,
+            size: self.len,
+        })?;
+        Ok(Self { addr, len, ..self })
     }
 
     /// Its encoding: address, length and key, big-endian.

@@ -1,13 +1,15 @@
 //! The terminal while `weft top` fills it: single keys without echo, another screen, and all as it
 //! was afterwards.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, PipeReader, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use rustix::termios::{tcgetattr, tcgetwinsize, tcsetattr};
+
+use crate::sys;
 
 /// The other screen, without a cursor; and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -21,6 +23,8 @@ const REST: &str = "\x1b[J";
 /// The terminal in the hands of `weft top`.
 pub struct Terminal {
     before: Termios,
+    /// Readable once a signal is to end this process.
+    ends: PipeReader,
 }
 
 impl Terminal {
@@ -30,6 +34,7 @@ impl Terminal {
         if !input.is_terminal() || !output.is_terminal() {
             return None;
         }
+        let ends = sys::end_late().ok()?;
         let before = tcgetattr(&input).ok()?;
         let mut raw = before.clone();
         // Signals stay: Ctrl-C ends it, and is seen as a key.
@@ -38,7 +43,7 @@ impl Terminal {
         raw.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(&input, OptionalActions::Now, &raw).ok()?;
         write!(output.lock(), "{ENTER}").ok()?;
-        Some(Self { before })
+        Some(Self { before, ends })
     }
 
     /// Shows `text`, as much as fits.
@@ -60,13 +65,17 @@ impl Terminal {
         out.flush()
     }
 
-    /// The next key within this time.
+    /// The next key within this time; `q` for a signal that is to end this process.
     pub fn key(&self, within: Duration) -> Option<u8> {
         let input = io::stdin();
         let wait = Timespec::try_from(within).ok();
-        let mut fds = [PollFd::from_borrowed_fd(input.as_fd(), PollFlags::IN)];
+        let both = [input.as_fd(), self.ends.as_fd()];
+        let mut fds = both.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         if !matches!(poll(&mut fds, wait.as_ref()), Ok(1..)) {
             return None;
+        }
+        if !fds[1].revents().is_empty() {
+            return Some(b'q');
         }
         let mut key = [0];
         // What a buffer took of the next keys, no poll would tell of.

@@ -24,7 +24,6 @@ pub fn main(options: &TopOptions) -> Result<()> {
     let terminal = if options.batch { None } else { Terminal::take() };
     match terminal {
         Some(terminal) => {
-            sys::end_late();
             let outcome = fill(&terminal, &dir, options);
             // The terminal is as it was.
             drop(terminal);
@@ -79,7 +78,6 @@ fn fill(terminal: &Terminal, dir: &Path, options: &TopOptions) -> Result<()> {
                 break;
             }
         }
-        chosen.quit |= sys::ended_by().is_some();
         if chosen.quit || options.iterations.is_some_and(|most| count >= most) {
             break;
         }

@@ -205,7 +205,7 @@ impl Child {
 
     /// Acts on what a wait for signals gave; the end of the child, if that is what it was.
     fn handle(&self, signal: libc::c_int, info: &libc::siginfo_t) -> io::Result<Option<ChildExit>> {
-        if OF_ENDS.contains(&signal) && self.ended_by.get().is_none() {
+        if OF_ENDS.contains(&signal) && self.ended_by.get().is_none() && !is_ignored(signal) {
             self.ended_by.set(Some(signal));
         }
         match signal {
@@ -245,6 +245,15 @@ impl Child {
         let id = unsafe { libc::waitpid(self.id, &mut status, options) };
         (id >= 0).then_some((id, status))
     }
+}
+
+/// Whether this process is to ignore `signal`, as with `nohup`.
+pub(super) fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: an all-zero action is a place for the answer.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: `action` is a live local, and nothing is set.
+    let asked = unsafe { libc::sigaction(signal, ptr::null(), &mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 /// Ends this process as `signal` ended the child, without a second dump of memory. Comes back

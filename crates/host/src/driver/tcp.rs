@@ -11,6 +11,7 @@ use weft_net::stream::ByteStream;
 use weft_net::tcp::{self, Ready, Received};
 use weft_os::clock::{self, Moment, moment_at, ns_at};
 use weft_rnic::{Conn, ConnEvent, Input, MpaQp, Sending};
+use weft_verbs::QpFailure;
 
 use super::phase::{Phase, PhaseChange};
 use super::transport::{AckDue, Core, Ending, ReactorWatch, Step, Transport, todo};
@@ -121,6 +122,11 @@ impl TcpSocket {
                     self.left(core, now);
                     break;
                 }
+                Received::Unanswered => {
+                    core.qp.failure().note(QpFailure::Unreachable);
+                    self.left(core, now);
+                    break;
+                }
                 Received::Octets(octets) => {
                     received = true;
                     buffer.fill(octets);
@@ -151,7 +157,7 @@ impl TcpSocket {
             let room = scratch.room();
             match self.stream.receive(room) {
                 Received::Nothing => break,
-                Received::Closed => wire.closed = true,
+                Received::Closed | Received::Unanswered => wire.closed = true,
                 Received::Octets(octets) => {
                     received = true;
                     let mut piece = room[..octets].to_vec();
@@ -380,8 +386,10 @@ impl Transport for TcpSocket {
             }
             let received = self.stream.receive(scratch.room());
             let acknowledged = closing && self.stream.is_delivered();
-            if received == Received::Closed || acknowledged && received == Received::Nothing {
-                return true;
+            match received {
+                Received::Closed | Received::Unanswered => return true,
+                Received::Nothing if acknowledged => return true,
+                Received::Nothing | Received::Octets(_) => {}
             }
             if received == Received::Nothing {
                 self.stream.wait(!closing);

@@ -21,6 +21,11 @@ impl UdpPort {
         self.unrouted.load(Ordering::Relaxed) && self.unrouted.swap(false, Ordering::AcqRel)
     }
 
+    /// Whether it takes what comes from one peer alone.
+    pub fn has_peer(&self) -> bool {
+        socket::peer_addr(self.fd.as_fd()).is_ok()
+    }
+
     /// The address from which `remote` is reached now, if the machine does not have `lost` any
     /// more. A socket that was bound to it, or connected from it, is replaced by one at that
     /// address, under the same descriptor: with the same port if that is free, else with one
@@ -40,7 +45,7 @@ impl UdpPort {
         let probe = UdpSocket::bind((unspecified_like(remote), 0))?;
         probe.connect(remote)?;
         let mut at = SocketAddr::new(probe.local_addr()?.ip(), self.number);
-        if socket::peer_addr(self.fd.as_fd()).is_ok() {
+        if self.has_peer() {
             let fd = self.open_at(at.ip(), bounds)?;
             prepare(fd.as_fd(), self.dual)?;
             let stamps = option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);

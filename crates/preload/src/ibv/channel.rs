@@ -21,6 +21,7 @@ use super::object::Object;
 use super::registry::{self, EventSource};
 use crate::errno::{self, needs_memory};
 use crate::fd::{EventFd, Waker};
+use crate::kept::keeping;
 use crate::pass;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
@@ -124,23 +125,35 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     // SAFETY: alive by contract.
     let tail = unsafe { tail(channel) };
     // The application may destroy the channel while this thread waits.
-    let (core, fd, waiter) =
-        (Arc::clone(&tail.core), Arc::clone(&tail.fd), Arc::clone(&tail.waiter));
+    let object = keeping(&tail.core, |core| {
+        keeping(&tail.waiter, |waiter| keeping(&tail.fd, |fd| next_object(core, waiter, fd)))
+    });
+    let object = match object {
+        Ok(object) => object,
+        Err(code) => return errno::minus_one(code),
+    };
+    // SAFETY: writable by contract.
+    unsafe { cq.write(object) };
+    // SAFETY: the object is alive, as destruction waits for this event's acknowledgement.
+    let context = unsafe { (*object).cq_context };
+    // SAFETY: writable by contract.
+    unsafe { cq_context.write(context) };
+    0
+}
+
+/// The queue of the next event; else the errno of the system.
+fn next_object(
+    core: &CompChannel,
+    waiter: &EventWaiter,
+    fd: &EventFd,
+) -> Result<*mut ibv_cq, c_int> {
     loop {
-        if let Err(code) = waiter.wait(&*fd) {
-            return errno::minus_one(code);
-        }
-        let object =
-            core.pop().and_then(|c| registry::report::<ibv_cq>(c, EventSource::Completion));
+        waiter.wait(fd)?;
+        let found = core.pop().and_then(|c| registry::report(c, EventSource::Completion));
         // Nothing when the queue was destroyed after its event was counted.
-        let Some(object) = object else { continue };
-        // SAFETY: writable by contract.
-        unsafe { cq.write(object) };
-        // SAFETY: the object is alive, as destruction waits for this event's acknowledgement.
-        let context = unsafe { (*object).cq_context };
-        // SAFETY: writable by contract.
-        unsafe { cq_context.write(context) };
-        return 0;
+        if let Some(object) = found {
+            return Ok(object);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use weft_os::calls::LibraryCall;
 use weft_verbs::mr::DeviceMemory;
 
 use super::context::Held;
@@ -41,6 +42,7 @@ pub unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
+    let _call = LibraryCall::begin();
     needs_memory!(errno::null);
     // SAFETY: readable by contract.
     let attr = unsafe { *attr };
@@ -89,6 +91,7 @@ pub unsafe fn drop_object(dm: *mut ibv_dm) {
 /// # Safety
 /// `dm` is alive and not used afterwards.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    let _call = LibraryCall::begin();
     // SAFETY: alive by contract.
     let tail = unsafe { tail(dm) };
     let result = errno::positive(tail.context.tail().core.free_dm(&tail.core));
@@ -160,6 +163,7 @@ pub unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: u32,
 ) -> *mut ibv_mr {
+    let _call = LibraryCall::begin();
     needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };
@@ -178,6 +182,7 @@ pub unsafe extern "C" fn reg_dm_mr(
 /// # Safety
 /// `pd` is alive.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    let _call = LibraryCall::begin();
     needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };

@@ -1,9 +1,8 @@
 //! Asynchronous events.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
-use weft_host::EventCounter;
+use weft_host::{Context, EventCounter};
 use weft_verbs::{AsyncEvent, AsyncKind};
 
 use super::object::AckCounts;
@@ -11,6 +10,8 @@ use super::query::PORT;
 use super::registry::{self, EventSource};
 use super::{context, cq, qp, srq};
 use crate::errno;
+use crate::fd::EventFd;
+use crate::kept::keeping;
 use crate::pass;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
@@ -27,16 +28,21 @@ pub unsafe extern "C" fn ibv_get_async_event(
     pass_when_off!(ibv_get_async_event(context, event), pass::events::get_async_event);
     // SAFETY: open by contract.
     let tail = unsafe { context::tail(context) };
-    let (core, fd) = (Arc::clone(&tail.core), Arc::clone(&tail.events));
-    loop {
-        if let Err(code) = fd.take() {
-            return errno::minus_one(code);
+    let next = |core: &Context, fd: &EventFd| {
+        loop {
+            fd.take()?;
+            if let Some(found) = core.poll_async().and_then(resolve) {
+                return Ok(found);
+            }
         }
-        if let Some(found) = core.poll_async().and_then(resolve) {
+    };
+    match keeping(&tail.core, |core| keeping(&tail.events, |fd| next(core, fd))) {
+        Ok(found) => {
             // SAFETY: writable by contract.
             unsafe { event.write(found) };
-            return 0;
+            0
         }
+        Err(code) => errno::minus_one(code),
     }
 }
 

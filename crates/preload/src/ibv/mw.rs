@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use weft_fault::Verb;
+use weft_os::calls::LibraryCall;
 use weft_verbs::mr::{Bind, WindowKind};
 use weft_verbs::{Access, Misuse, SendFlags, SendOp, SendWr};
 
@@ -20,6 +21,7 @@ type MwObject = Object<ibv_mw, Held>;
 /// # Safety
 /// `pd` is alive.
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
+    let _call = LibraryCall::begin();
     needs_memory!(errno::null);
     let Some(wanted) = u32::try_from(kind).ok().and_then(WindowKind::from_raw) else {
         return errno::null(libc::EINVAL);
@@ -42,6 +44,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
 /// # Safety
 /// `mw` is alive and not used afterwards.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    let _call = LibraryCall::begin();
     // SAFETY: alive by contract.
     let held = unsafe { MwObject::tail(mw) };
     if held.is_inherited() {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_fault::Verb;
 use weft_host::{Advice, Pd};
+use weft_os::calls::LibraryCall;
 use weft_verbs::{Access, Misuse};
 
 use super::context::Held;
@@ -134,6 +135,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
+    let _call = LibraryCall::begin();
     const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
         | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
         | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
@@ -165,6 +167,7 @@ pub unsafe extern "C" fn advise_mr(
     list: *mut ibv_sge,
     count: u32,
 ) -> c_int {
+    let _call = LibraryCall::begin();
     let advice = match advice {
         IBV_ADVISE_MR_ADVICE_PREFETCH => Advice::Prefetch,
         IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Advice::PrefetchWrite,
@@ -189,6 +192,7 @@ pub unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
+    let _call = LibraryCall::begin();
     // SAFETY: readable by contract.
     if unsafe { (*attr).comp_mask } != 0 {
         return errno::null(libc::EINVAL);

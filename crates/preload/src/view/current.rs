@@ -9,6 +9,8 @@ use std::fs;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use weft_os::borrowed;
+
 use super::tree::{Last, Node, ViewPath};
 use super::{handles, lookup};
 use crate::real::next;
@@ -29,7 +31,9 @@ static CURRENT: AtomicI32 = AtomicI32::new(UNKNOWN);
 pub fn descriptor() -> Option<c_int> {
     let mut fd = CURRENT.load(Ordering::Acquire);
     if fd == UNKNOWN {
+        let before = errno::get();
         let found = inherited().unwrap_or(NONE);
+        errno::set(before);
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let was = CURRENT.compare_exchange(UNKNOWN, found, success, failure);
         fd = was.map_or_else(|now| now, |_| found);
@@ -79,10 +83,17 @@ fn enter(found: &ViewPath) -> c_int {
     0
 }
 
+/// `fd` stands for the current directory from now on. A child that shares its memory with its
+/// parent has descriptors and a directory of its own, which the program that it executes finds; the
+/// parent's stay as they are.
 fn leave_for(fd: c_int) {
-    let _looked_for = descriptor();
-    let old = CURRENT.swap(fd, Ordering::AcqRel);
-    if old != NONE {
+    let looked_for = descriptor().unwrap_or(NONE);
+    let old = match borrowed::is_guest() {
+        true => looked_for,
+        false => CURRENT.swap(fd, Ordering::AcqRel),
+    };
+    // The application may have closed all that it does not know, and have others of that number.
+    if old != NONE && old != fd && handles::stands_for_current(old) {
         // SAFETY: it was made here, or inherited from who made it here.
         unsafe { libc::close(old) };
     }

@@ -182,9 +182,65 @@ hooks! {
         |stream| DirStream::close(stream), |real| { shared::close(dir); real() };
 }
 
+/// `readdir_r` and `readdir64_r` of streams in which the view has names.
+///
+/// # Safety
+/// As for the C function.
+unsafe fn read_into(
+    dir: *mut libc::DIR,
+    entry: *mut libc::dirent64,
+    result: *mut *mut libc::dirent64,
+) -> c_int {
+    let before = errno::get();
+    errno::set(0);
+    // SAFETY: as for the C function.
+    let found = unsafe { readdir64(dir) };
+    let code = errno::get();
+    errno::set(before);
+    if !found.is_null() {
+        // SAFETY: an entry is valid until the next read. The kernel's are as long as their names.
+        let bytes = usize::from(unsafe { (*found).d_reclen }).min(size_of::<libc::dirent64>());
+        // SAFETY: the caller's has room for any entry.
+        unsafe { ptr::copy_nonoverlapping(found.cast::<u8>(), entry.cast(), bytes) };
+    }
+    // SAFETY: writable, as for the C function.
+    unsafe { result.write(if found.is_null() { ptr::null_mut() } else { entry }) };
+    if found.is_null() { code } else { 0 }
+}
+
+/// Defines the functions that read an entry into memory of the application's.
+macro_rules! readers {
+    ($($name:ident),*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "`.")]
+            ///
+            /// # Safety
+            /// As for the C function.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                dir: *mut libc::DIR,
+                entry: *mut libc::dirent64,
+                result: *mut *mut libc::dirent64,
+            ) -> c_int {
+                // SAFETY: as for the C function.
+                let is_of_view = unsafe { DirStream::of(dir) }.is_some() || shared::has(dir);
+                match next!($name(dir, entry, result)) {
+                    // SAFETY: as for the C function.
+                    Some(real) if !is_of_view => unsafe { real(dir, entry, result) },
+                    // SAFETY: as for the C function.
+                    _ => unsafe { read_into(dir, entry, result) },
+                }
+            }
+        )*
+    };
+}
+
+readers! { readdir_r, readdir64_r }
+
 type ScanFilter = Option<unsafe extern "C" fn(*const libc::dirent64) -> c_int>;
-type ScanOrder =
-    Option<unsafe extern "C" fn(*mut *const libc::dirent64, *mut *const libc::dirent64) -> c_int>;
+type ScanOrderFn =
+    unsafe extern "C" fn(*mut *const libc::dirent64, *mut *const libc::dirent64) -> c_int;
+type ScanOrder = Option<ScanOrderFn>;
 type List = *mut *mut *mut libc::dirent64;
 
 /// `scandir`.
@@ -292,11 +348,13 @@ unsafe fn collect(
         found.push(copy.cast::<libc::dirent64>());
     }
     if let Some(order) = order {
-        found.sort_by(|a, b| {
-            let (mut a, mut b) = (a.cast_const(), b.cast_const());
-            // SAFETY: the application's function, on two entries.
-            unsafe { order(&raw mut a, &raw mut b) }.cmp(&0)
-        });
+        type ListOrder = unsafe extern "C" fn(*const c_void, *const c_void) -> c_int;
+        // As the C library does it: functions that only tell "greater" order a list too.
+        // SAFETY: both take two addresses of entries' addresses.
+        let order = unsafe { std::mem::transmute::<ScanOrderFn, ListOrder>(order) };
+        let (place, each) = (found.as_mut_ptr().cast(), size_of::<*mut libc::dirent64>());
+        // SAFETY: the list, and the application's function on two of its entries.
+        unsafe { libc::qsort(place, found.len(), each, Some(order)) };
     }
     found
 }

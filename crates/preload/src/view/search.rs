@@ -115,6 +115,7 @@ const FTW_DNR: c_int = 2;
 const FTW_NS: c_int = 3;
 const FTW_SL: c_int = 4;
 const FTW_DP: c_int = 5;
+const FTW_SLN: c_int = 6;
 /// How a tree is walked.
 const FTW_PHYS: c_int = 1;
 const FTW_DEPTH: c_int = 8;
@@ -207,8 +208,18 @@ impl Walk {
         let look = if self.flags & FTW_PHYS != 0 { lstat } else { stat };
         // SAFETY: NUL-terminated, and writable.
         if unsafe { look(path.as_ptr(), &raw mut status) } != 0 {
-            // Of the path itself nothing can be said.
-            return if level == 0 { -1 } else { self.visit(path, &status, FTW_NS, level) };
+            let kind = match (errno::get(), self.visitor) {
+                (libc::ENOENT | libc::EACCES, Visitor::Placed(_)) if level > 0 => {
+                    // SAFETY: NUL-terminated, and writable.
+                    let found = unsafe { lstat(path.as_ptr(), &raw mut status) } == 0;
+                    let is_link = status.st_mode & libc::S_IFMT == libc::S_IFLNK;
+                    if found && is_link { FTW_SLN } else { FTW_NS }
+                }
+                (libc::ENOENT | libc::EACCES, Visitor::Plain(_)) if level > 0 => FTW_NS,
+                // Of the path itself nothing can be said.
+                _ => return -1,
+            };
+            return self.visit(path, &status, kind, level);
         }
         let kind = match status.st_mode & libc::S_IFMT {
             libc::S_IFDIR => return self.enter(path, &status, level),

@@ -75,6 +75,11 @@ fn with<T>(dir: *mut libc::DIR, act: impl FnOnce(&mut Guests) -> T) -> Option<T>
     OPEN.lock().iter_mut().find(|guests| guests.dir == dir.addr()).map(act)
 }
 
+/// Whether the stream of the C library's is one of these.
+pub fn has(dir: *mut libc::DIR) -> bool {
+    with(dir, |_| ()).is_some()
+}
+
 /// The next entry of a stream of the C library's, which `real` reads.
 pub fn read(dir: *mut libc::DIR, real: impl Fn() -> *mut libc::dirent64) -> *mut libc::dirent64 {
     loop {

@@ -238,7 +238,9 @@ impl ShuttleSocket {
         }
         if shuttle_of(core).is_some() {
             self.has_heard = true;
-            core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
+            // What waits in the connection's own socket may have come before.
+            self.told_at = self.told_at.max(now);
+            core.handle(Input::Datagram { route, marked, bytes }, ns_at(self.told_at));
             if core.reply == AckDue::None {
                 core.reply = AckDue::Pending;
             }

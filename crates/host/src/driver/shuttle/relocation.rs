@@ -66,8 +66,10 @@ impl ShuttleSocket {
         if let Some(local) = found {
             log::info!("the address {lost} is gone; going on to {} from {local}", route.remote);
             core.renew_socket();
-            // The new socket counts from nothing.
-            self.dropped = 0;
+            if self.port.has_peer() {
+                // It was replaced, and counts from nothing.
+                self.dropped = 0;
+            }
         }
         let Some(shuttle) = shuttle_of_mut(core) else { return };
         match found {
