@@ -38,11 +38,14 @@ pub struct Weather {
     pub corrupt: u32,
 }
 
+/// Whether a datagram to an end is lost.
+pub type Losing = Box<dyn FnMut(usize, &[u8]) -> bool>;
+
 /// What is on its way, in both directions.
 pub struct Network {
     pub weather: Weather,
     /// Says what else is lost, of what is sent to an end.
-    pub loses: Option<Box<dyn FnMut(usize, &[u8]) -> bool>>,
+    pub loses: Option<Losing>,
     random: Box<dyn Fn() -> u32>,
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     sent: u64,
