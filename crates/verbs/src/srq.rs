@@ -3,6 +3,7 @@
 //! One that belongs to an XRC domain has a number, under which peers address it, and a completion
 //! queue of its own.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -23,6 +24,9 @@ struct SrqState {
     queue: RecvQueue,
     /// Limit event: fires when fewer receives are posted; 0 when disarmed.
     limit: u32,
+    /// The cookie of the queue pair that has taken each receive, by its `wr_id`, until that is
+    /// settled; if somebody wants to know.
+    taken: Option<HashMap<u64, u64>>,
 }
 
 struct SrqUses {
@@ -71,7 +75,7 @@ impl Srq {
         events: Arc<AsyncQueue>,
         cookie: u64,
     ) -> Self {
-        let inner = SrqState { queue: RecvQueue::new(max_wr, max_sge), limit };
+        let inner = SrqState { queue: RecvQueue::new(max_wr, max_sge), limit, taken: None };
         Self {
             inner: Mutex::new(inner),
             pd: Arc::clone(pd),
@@ -161,6 +165,36 @@ impl Srq {
         wqe
     }
 
+    /// Takes the oldest receive for the queue pair of cookie `qp`.
+    pub(crate) fn take_for(&self, qp: u64) -> Option<RecvWqe> {
+        let wqe = self.take()?;
+        if let Some(taken) = &mut self.inner().taken {
+            taken.insert(wqe.wr_id, qp);
+        }
+        Some(wqe)
+    }
+
+    /// Records from now on which queue pair takes which receive. Their `wr_id`s are all different,
+    /// and so are the cookies; [`Srq::settle`] is called for each whose completion was polled.
+    pub fn keep_record(&self) {
+        self.inner().taken.get_or_insert_default();
+    }
+
+    /// The completion of receive `wr_id` was polled.
+    pub fn settle(&self, wr_id: u64) {
+        if let Some(taken) = &mut self.inner().taken {
+            taken.remove(&wr_id);
+        }
+    }
+
+    /// Receives that the queue pair of cookie `qp`, which is destroyed, has taken and that will not
+    /// complete.
+    pub fn lost_with(&self, qp: u64) -> Vec<u64> {
+        let mut inner = self.inner();
+        let Some(taken) = &mut inner.taken else { return Vec::new() };
+        taken.extract_if(|_, by| *by == qp).map(|(wr_id, _)| wr_id).collect()
+    }
+
     /// Changes the capacity, or arms the limit event, which fires at once if already below.
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Misuse> {
         let mut inner = self.inner();
@@ -207,6 +241,18 @@ mod tests {
     struct Silent;
     impl Wake for Silent {
         fn wake(&self) {}
+    }
+
+    #[test]
+    fn what_a_queue_pair_has_taken_is_known_until_it_is_polled() {
+        let events = AsyncQueue::new(Box::new(Silent));
+        let srq = Srq::new(&Arc::new(Pd::new(1)), 8, 1, 0, events, 5);
+        srq.keep_record();
+        (0..4).for_each(|wr_id| srq.post_recv(&RecvWr { wr_id, sges: &[] }).unwrap());
+        [7, 9, 7].map(|qp| srq.take_for(qp).unwrap());
+        srq.settle(0);
+        assert_eq!((srq.lost_with(7), srq.lost_with(7)), (vec![2], vec![]));
+        assert_eq!(srq.lost_with(9), [1]);
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
+use weft_host::DeviceKind;
 use weft_os::clock;
 use weft_rdmacm::{self as cm, CmEvent, CmId, ConnParam, EventChannel, EventKind};
 
 use crate::bell::Bell;
 use crate::device::Device;
+use crate::error::CLEAR_UNDER_KEY;
 use crate::host::LocalHost;
 use crate::qp::QueuePair;
 use crate::wait::{Limit, Waiting, block_on};
@@ -79,7 +81,10 @@ impl IdHandle {
             // The manager says so of a peer that cannot read what this host says.
             _ if event.status == -EACCES => Err(Error::Forbidden {
                 during: "connecting",
-                why: "this host and the peer have no key in common",
+                why: match self.id.personality() {
+                    DeviceKind::Roce => "this host and the peer have no key in common",
+                    DeviceKind::Iwarp => CLEAR_UNDER_KEY,
+                },
             }),
             EventKind::Rejected => {
                 let CmEvent { status, private_data, .. } = event;
@@ -229,8 +234,8 @@ impl Incoming {
         &self.device
     }
 
-    /// Accepts, with `qp` at this end and at most 196 bytes for the peer; returns once the peer
-    /// has confirmed. Receives may be posted before.
+    /// Accepts, with `qp` at this end and at most 251 bytes for the peer, of which an adapter's peer
+    /// takes 196; returns once the peer has confirmed. Receives may be posted before.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a queue pair of another device or one that is not new, or too much
@@ -257,7 +262,7 @@ impl Incoming {
         Ok(Connection::new(self.id, qp, self.event.private_data))
     }
 
-    /// Refuses, with at most 148 bytes for the peer.
+    /// Refuses, with at most 251 bytes for the peer, of which an adapter's peer takes 148.
     ///
     /// # Errors
     /// [`Error::Invalid`] for too much private data.
@@ -292,8 +297,9 @@ impl Connection {
         Self { id, qp: qp.clone(), private_data, is_over: AtomicBool::new(false) }
     }
 
-    /// Connects `qp`, a new queue pair, to whom listens at `to`, with at most 56 bytes for it;
-    /// returns once the peer has accepted. Each step may take `limit`.
+    /// Connects `qp`, a new queue pair, to whom listens at `to`, with at most 251 bytes for it, of
+    /// which an adapter's peer takes 56; returns once the peer has accepted. Each step may take
+    /// `limit`.
     ///
     /// # Errors
     /// [`Error::Rejected`] by the peer, [`Error::Unreachable`] with the reason,
@@ -352,7 +358,9 @@ impl Connection {
         &self.private_data
     }
 
-    /// Ends the connection. Requests that are not complete fail.
+    /// Ends the connection. Requests that are not complete fail, and so do receives: of a
+    /// [`DeviceKind::Roce`] queue pair whose peer has ended the connection, as
+    /// [`Connection::ended`] says, they wait until then.
     ///
     /// # Errors
     /// None that an application could do something about.

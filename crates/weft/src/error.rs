@@ -10,6 +10,9 @@ use weft_verbs::Misuse;
 
 use crate::completion::Completion;
 
+/// Why a device of [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp) connects to nobody else.
+pub(crate) const CLEAR_UNDER_KEY: &str = "this host has a key, and iWARP is not encrypted";
+
 /// Why a call failed. Its text says what happened, in which call, and what to do.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -96,6 +99,9 @@ impl Error {
             Self::QueueFull { .. } => "take completions first, or make the queue larger",
             Self::Range { .. } => "name a range within the region",
             Self::Unsupported { .. } => "use the other device, or another operation",
+            Self::Forbidden { why: CLEAR_UNDER_KEY, .. } => {
+                "take a device of DeviceKind::Roce, or allow clear text"
+            }
             Self::Forbidden { .. } => "set WEFT_KEY to the same key on both hosts",
             Self::System { .. } => "look at the limits of the process",
             Self::Overflow => "make the completion queue larger than all queues that use it",

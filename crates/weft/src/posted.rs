@@ -7,8 +7,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use weft_host::HostSrq;
 use weft_sync::Mutex;
 
+use crate::events::ObjectId;
 use crate::region::RegionSlice;
 
 /// Marks the engine's name of a receive.
@@ -51,9 +53,24 @@ struct OpenRequests {
 
 /// Receives that were posted to a queue.
 #[derive(Default)]
-pub(crate) struct PostedReceives(Mutex<OpenRequests>);
+pub(crate) struct PostedReceives {
+    open: Mutex<OpenRequests>,
+    /// The queue, if several queue pairs take from it.
+    shared: Option<Arc<HostSrq>>,
+}
 
 impl PostedReceives {
+    /// Those of a queue that records who takes them.
+    pub fn shared(srq: Arc<HostSrq>) -> Self {
+        Self { open: Mutex::default(), shared: Some(srq) }
+    }
+
+    /// Ends those that a queue pair has taken which is destroyed; their regions are let go.
+    pub fn end_with(&self, qp: ObjectId) {
+        let lost = self.shared.as_ref().map(|srq| srq.lost_with(qp.0)).unwrap_or_default();
+        lost.into_iter().for_each(|name| drop(self.take(name & !RECEIVE)));
+    }
+
     /// Has `post` post a request under the engine's name for it.
     pub fn post<E>(
         &self,
@@ -61,7 +78,7 @@ impl PostedReceives {
         kept: Kept,
         post: impl FnOnce(u64) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.open.lock();
         let number = waiting.next;
         waiting.next += 1;
         waiting.requests.insert(number, Request { id, number, _kept: kept });
@@ -71,7 +88,10 @@ impl PostedReceives {
     }
 
     fn take(&self, number: u64) -> Option<Request> {
-        self.0.lock().requests.remove(&number)
+        if let Some(srq) = &self.shared {
+            srq.settle(number | RECEIVE);
+        }
+        self.open.lock().requests.remove(&number)
     }
 }
 
@@ -153,7 +173,7 @@ mod tests {
         assert_eq!(posted.post_send(1, Kept::default(), |_| Err("full")), Err("full"));
         assert_eq!(posted.receives.post(1, Kept::default(), |_| Err("full")), Err("full"));
         assert!(posted.sends.lock().waiting.is_empty());
-        assert!(posted.receives.0.lock().requests.is_empty());
+        assert!(posted.receives.open.lock().requests.is_empty());
         assert_eq!(post(&posted, 5), 0, "the name is free for the next one");
     }
 }

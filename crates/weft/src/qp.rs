@@ -128,6 +128,7 @@ impl Drop for QpInner {
         for cq in [&self.options.send_cq, &self.options.recv_cq] {
             cq.leave(self.qp.num(), &self.posted);
         }
+        self.posted.receives.end_with(self.object);
     }
 }
 
@@ -145,6 +146,9 @@ impl QueuePair {
         }
         for cq in [&options.send_cq, &options.recv_cq] {
             domain.check_device(during, cq.device())?;
+        }
+        if let Some(srq) = &options.srq {
+            domain.check_device(during, srq.device())?;
         }
         let object = ObjectId::new();
         let qp = domain.context().create_qp(options.init(domain, object));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_host::{HostSrq, SrqInit};
 use weft_verbs::RecvWr;
 
-use crate::device::ProtectionDomain;
+use crate::device::{Device, ProtectionDomain};
 use crate::events::ObjectId;
 use crate::posted::{Kept, PostedReceives};
 use crate::work::{Entries, Slices};
@@ -45,7 +45,10 @@ impl SharedReceiveQueue {
         };
         let srq = domain.context().create_srq(init);
         let srq = srq.map_err(Error::of("making a shared receive queue"))?;
-        let (posted, domain) = (Arc::default(), domain.clone());
+        // What a queue pair has taken when it is dropped is to let go of its regions.
+        srq.keep_record();
+        let posted = Arc::new(PostedReceives::shared(Arc::clone(&srq)));
+        let domain = domain.clone();
         Ok(Self { inner: Arc::new(SrqInner { object, srq, posted, domain }) })
     }
 
@@ -71,6 +74,11 @@ impl SharedReceiveQueue {
 
     pub(crate) fn engine(&self) -> &Arc<HostSrq> {
         &self.inner.srq
+    }
+
+    /// The device that it is one of.
+    pub(crate) fn device(&self) -> &Device {
+        self.inner.domain.device()
     }
 
     pub(crate) fn posted(&self) -> &Arc<PostedReceives> {

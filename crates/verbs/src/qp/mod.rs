@@ -327,7 +327,7 @@ impl Qp {
     /// Takes the receive for the next message.
     pub fn take_recv(&self) -> Option<RecvWqe> {
         match &self.srq {
-            Some(srq) => srq.take(),
+            Some(srq) => srq.take_for(self.cookie),
             None => self.rq().pop(),
         }
     }

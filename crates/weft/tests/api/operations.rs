@@ -1,6 +1,6 @@
 //! Each operation, with what it leaves in memory and what its completion says.
 
-use weft_rdma::{DeviceKind, QpType, QueuePairOptions, WcOpcode, Work};
+use weft_rdma::{DeviceKind, QpType, QueuePairOptions, WcOpcode, WcStatus, Work};
 
 use crate::side::{BOTH, Side, pair};
 
@@ -116,6 +116,42 @@ fn queue_pairs_share_a_receive_queue() {
         assert_eq!(memory.read(0..4).unwrap(), b"aabb");
         assert_eq!((first.qp_number, then.qp_number), (shared.qp.number(), second.number()));
     }
+}
+
+#[test]
+fn what_a_queue_pair_has_taken_of_a_shared_queue_ends_with_it() {
+    let shared = Side::with(DeviceKind::Roce, |domain, cq| {
+        let srq = domain.shared_receive_queue(16, 2).unwrap();
+        QueuePairOptions::reliable(cq).receive_from(&srq)
+    });
+    let options = shared.qp.options().clone();
+    let second = shared.domain.queue_pair(options.clone()).unwrap();
+    let (a, b) = (Side::new(DeviceKind::Roce), Side::new(DeviceKind::Roce));
+    a.connect(&shared);
+    shared.connect(&a);
+    second.connect_to(crate::side::HERE, b.qp.address(crate::side::HERE)).unwrap();
+    b.qp.connect_to(crate::side::HERE, second.address(crate::side::HERE)).unwrap();
+    let inbox = shared.memory(&[0; 4]);
+    let key = inbox.remote_key();
+    options.srq.unwrap().recv(7, &inbox.whole().unwrap()).unwrap();
+    drop(inbox);
+    b.qp.post(1, Work::send_inline(b"gone")).unwrap();
+    b.expect(1);
+    // Nobody has polled it, and nobody will.
+    drop(second);
+    let source = a.memory(b"late");
+    a.qp.write(2, &source.whole().unwrap(), key).unwrap();
+    let failed = a.next();
+    assert_eq!((failed.id, failed.status), (2, WcStatus::RemAccessErr));
+}
+
+#[test]
+fn a_shared_queue_is_of_the_device_of_its_queue_pairs() {
+    let [roce, iwarp] = [DeviceKind::Roce, DeviceKind::Iwarp].map(Side::new);
+    let srq = iwarp.domain.shared_receive_queue(16, 2).unwrap();
+    let options = roce.qp.options().clone().receive_from(&srq);
+    let refused = roce.domain.queue_pair(options).unwrap_err();
+    assert!(matches!(refused, weft_rdma::Error::Invalid { .. }), "{refused}");
 }
 
 #[test]

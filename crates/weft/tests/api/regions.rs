@@ -46,6 +46,12 @@ fn a_key_is_dead_once_its_region_is_gone() {
 }
 
 #[test]
+fn a_key_that_names_what_no_memory_has_is_not_sliced() {
+    let key = RemoteKey { addr: u64::MAX - 1, len: 8, rkey: 7 };
+    assert!(key.slice(4..5).is_err() && key.slice(1..2).is_ok());
+}
+
+#[test]
 fn a_slice_keeps_its_region() {
     let (a, b) = pair(DeviceKind::Iwarp);
     let slice = b.memory(&[0; 8]).whole().unwrap();
