@@ -249,7 +249,9 @@ mod tests {
         let srq = Srq::new(&Arc::new(Pd::new(1)), 8, 1, 0, events, 5);
         srq.keep_record();
         (0..4).for_each(|wr_id| srq.post_recv(&RecvWr { wr_id, sges: &[] }).unwrap());
-        [7, 9, 7].map(|qp| srq.take_for(qp).unwrap());
+        for qp in [7, 9, 7] {
+            srq.take_for(qp).unwrap();
+        }
         srq.settle(0);
         assert_eq!((srq.lost_with(7), srq.lost_with(7)), (vec![2], vec![]));
         assert_eq!(srq.lost_with(9), [1]);

@@ -234,8 +234,8 @@ impl Incoming {
         &self.device
     }
 
-    /// Accepts, with `qp` at this end and at most 251 bytes for the peer, of which an adapter's peer
-    /// takes 196; returns once the peer has confirmed. Receives may be posted before.
+    /// Accepts, with `qp` at this end and at most 251 bytes for the peer, of which an adapter's takes
+    /// 196; returns once the peer has confirmed. Receives may be posted before.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a queue pair of another device or one that is not new, or too much
@@ -262,7 +262,7 @@ impl Incoming {
         Ok(Connection::new(self.id, qp, self.event.private_data))
     }
 
-    /// Refuses, with at most 251 bytes for the peer, of which an adapter's peer takes 148.
+    /// Refuses, with at most 251 bytes for the peer, of which an adapter's takes 148.
     ///
     /// # Errors
     /// [`Error::Invalid`] for too much private data.
@@ -298,7 +298,7 @@ impl Connection {
     }
 
     /// Connects `qp`, a new queue pair, to whom listens at `to`, with at most 251 bytes for it, of
-    /// which an adapter's peer takes 56; returns once the peer has accepted. Each step may take
+    /// which an adapter's takes 56; returns once the peer has accepted. Each step may take
     /// `limit`.
     ///
     /// # Errors

@@ -27,10 +27,10 @@ impl HostHome for ProcessHome {
 }
 
 /// What a [`LocalHost`] of the application's own is made of. Nothing of it comes from the
-/// environment. As it begins, it has the documented defaults: [`DeviceKind::Roce`] speaks clear text
-/// with this machine alone, and [`DeviceKind::Iwarp`], which is not encrypted by Weft, with anybody
-/// whom the application names. Ports are the kernel's choice, but for those that the application
-/// names itself.
+/// environment. As it begins, it has the documented defaults: [`DeviceKind::Roce`] speaks clear
+/// text with this machine alone, and [`DeviceKind::Iwarp`], which is not encrypted by Weft, with
+/// anybody whom the application names. Ports are the kernel's choice, but for those that the
+/// application names itself.
 #[derive(Default)]
 pub struct HostOptions {
     key: Option<Key>,
