@@ -234,8 +234,8 @@ impl Incoming {
         &self.device
     }
 
-    /// Accepts, with `qp` at this end and at most 251 bytes for the peer, of which an adapter's takes
-    /// 196; returns once the peer has confirmed. Receives may be posted before.
+    /// Accepts, with `qp` at this end and at most 251 bytes for the peer, of which an adapter's
+    /// takes 196; returns once the peer has confirmed. Receives may be posted before.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a queue pair of another device or one that is not new, or too much
