@@ -15,6 +15,7 @@ use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
+use weft_verbs::mr::Lends;
 use weft_verbs::{AsyncKind, Cq, Misuse, Qp, QpFailure, QpState};
 
 use crate::connections::DrivenConnection;
@@ -477,6 +478,14 @@ impl ConnSlot {
                 }
                 self.attached.store(false, Ordering::Release);
             });
+        }
+    }
+}
+
+impl Lends for ConnSlot {
+    fn end_loans_of(&self, key: u32) {
+        if self.is_attached() {
+            self.with_driver(|driver| driver.end_loans_of(key));
         }
     }
 }

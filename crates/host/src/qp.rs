@@ -125,6 +125,8 @@ impl HostQp {
         let inner = device.create_qp_numbered(led, inner, events)?;
         let inner = Arc::new(inner);
         let cell = ConnSlot::new(host, id, &inner);
+        let weak = Arc::downgrade(&cell);
+        inner.set_lender(weak);
         match &init.xrcd {
             Some(domain) => domain.join(&cell),
             None => {

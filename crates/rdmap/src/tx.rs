@@ -106,6 +106,16 @@ impl<'a> TxPort<'a> {
         }
     }
 
+    /// The payload of segment `id`, which was just gathered, is lent to another process.
+    pub fn note_lent(&self, id: &SegmentId) {
+        if let (Some(regions), Some(lender)) = (self.regions, self.qp.lender())
+            && id.wqe >> 29 == REQUEST
+        {
+            let seq = widen(id.wqe & SEQ_MASK, self.sq.tail());
+            regions.note_lender(self.sq.get(seq).sges(), lender);
+        }
+    }
+
     #[inline]
     fn next_of_current(&mut self, mulpdu: u32) -> Option<SegmentId> {
         match self.stream.current {

@@ -252,6 +252,16 @@ impl Conn {
         }
     }
 
+    /// Region `key` is gone: a request whose memory is lent to the peer by its lane, and named by
+    /// that key, fails.
+    pub fn end_loans_of(&mut self, key: u32, lane: &mut impl SegmentLane, now_ns: u64) {
+        match self {
+            Self::Mpa(mpa) => mpa.end_loans_of(key, lane),
+            Self::Shuttle(shuttle) => shuttle.end_loans_of(key, lane, now_ns),
+            Self::Datagram(_) | Self::Loopback(_) => {}
+        }
+    }
+
     /// Whether it is open and does nothing but carry segments: nothing has failed or is to be told,
     /// and no message waits for a receive at either end.
     pub fn is_flowing(&self) -> bool {

@@ -20,10 +20,10 @@ use std::collections::VecDeque;
 
 use weft_rdmap::{RdmapStream, RxPort, StreamFault, TxPort, request_of};
 use weft_shuttle::reply_habit::ReplyHabit;
-use weft_verbs::Qp;
 use weft_verbs::mr::SegmentPayload;
 use weft_verbs::qp::SendWqe;
 use weft_verbs::qp::send_queue::SendQueue;
+use weft_verbs::{Qp, WcStatus};
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::ddp::{self, DdpHeader, TAGGED_LEN};
 use weft_wire::ids::Msn;
@@ -305,6 +305,22 @@ impl LaneTraffic {
         self.flights[LaneFlow::Requests as usize].lent > self.taken[LaneFlow::Requests as usize]
     }
 
+    /// Region `key` is gone; the fault of a request whose memory is lent and named by it.
+    pub fn end_loans_of(
+        &mut self,
+        key: u32,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        lane: &mut impl SegmentLane,
+    ) -> Option<StreamFault> {
+        self.acknowledge(rdmap, qp, lane);
+        let names = |wqe: &SendWqe| {
+            wqe.is_out() && wqe.inline().is_none() && wqe.sges().iter().any(|sge| sge.lkey == key)
+        };
+        let seq = if self.is_lending() { qp.sq().find(names) } else { None }?;
+        Some(StreamFault::Request { seq, status: WcStatus::LocProtErr })
+    }
+
     /// Whether something is complete only when the peer has placed more.
     fn is_in_flight(&self) -> bool {
         self.flights.iter().any(|flight| !flight.runs.is_empty())
@@ -570,6 +586,7 @@ impl LaneTraffic {
                         }
                     }
                     Pushed::Lent => {
+                        port.note_lent(id);
                         flight.note(id, true);
                         flight.lent = flight.sent;
                     }

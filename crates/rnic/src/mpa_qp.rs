@@ -222,6 +222,15 @@ impl MpaQp {
         self.lane.as_ref().is_some_and(LaneTraffic::is_lending)
     }
 
+    /// Region `key` is gone: a request that lends its memory fails.
+    pub fn end_loans_of(&mut self, key: u32, lane: &mut impl SegmentLane) {
+        let Self { lane: traffic, rdmap, qp, .. } = self;
+        let traffic = traffic.as_mut().filter(|_| !rdmap.is_dead());
+        if let Some(fault) = traffic.and_then(|t| t.end_loans_of(key, rdmap, qp, lane)) {
+            self.fail(fault);
+        }
+    }
+
     /// Sets for how many nanoseconds a message waits for a receive; at first not at all.
     pub fn set_rnr_timer(&mut self, rnr_timer_ns: u64) {
         self.rnr_timer_ns = Some(rnr_timer_ns);

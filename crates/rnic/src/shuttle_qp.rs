@@ -239,6 +239,15 @@ impl ShuttleQp {
         self.lane.as_ref().is_some_and(LaneTraffic::is_lending)
     }
 
+    /// Region `key` is gone: a request that lends its memory fails.
+    pub fn end_loans_of(&mut self, key: u32, lane: &mut impl SegmentLane, now_ns: u64) {
+        let Self { lane: traffic, rdmap, qp, .. } = self;
+        let traffic = traffic.as_mut().filter(|_| !rdmap.is_dead());
+        if let Some(fault) = traffic.and_then(|t| t.end_loans_of(key, rdmap, qp, lane)) {
+            self.fail(now_ns, fault);
+        }
+    }
+
     /// The queue pair.
     pub fn qp(&self) -> &Arc<Qp> {
         &self.qp

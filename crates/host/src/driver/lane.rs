@@ -286,6 +286,11 @@ impl LaneSocket {
         self.link.ready()
     }
 
+    /// The lane.
+    pub(super) fn link_mut(&mut self) -> &mut LaneLink {
+        &mut self.link
+    }
+
     /// The lane, as long as there is nothing else to see to.
     pub(super) fn plain_link(&mut self) -> Option<&mut LaneLink> {
         self.lingers_until.is_none().then_some(&mut self.link)

@@ -456,6 +456,18 @@ impl Driver {
         }
     }
 
+    /// Region `key` is gone: a request fails that lends its memory to the peer.
+    pub fn end_loans_of(&mut self, key: u32) {
+        let link = match &mut self.socket {
+            AnySocket::Lane(socket) => Some(socket.link_mut()),
+            AnySocket::Shuttle(socket) => socket.link_mut(),
+            AnySocket::Tcp(_) | AnySocket::Ud(_) | AnySocket::None => None,
+        };
+        if let (Some(link), Some(conn)) = (link, &mut self.core.conn) {
+            conn.end_loans_of(key, &mut *link.lane, ns_at(clock::now()));
+        }
+    }
+
     /// Whether both ends of a connection hold it to be open.
     pub fn is_open(&self) -> bool {
         let connected = matches!(self.core.conn, Some(Conn::Mpa(_) | Conn::Shuttle(_)));

@@ -153,6 +153,11 @@ impl ShuttleSocket {
         }
     }
 
+    /// Its lane.
+    pub(super) fn link_mut(&mut self) -> Option<&mut LaneLink> {
+        self.lane.link()
+    }
+
     /// Its lane, as long as there is nothing else to see to: a poll is not to look at the socket as
     /// well, which a thread that only `sends` does not count, and nothing is known of the peer that
     /// is to be heeded.

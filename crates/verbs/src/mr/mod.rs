@@ -6,6 +6,7 @@
 //! is under way and none can begin.
 
 mod device;
+mod lenders;
 mod payload;
 mod place;
 mod reader;
@@ -14,6 +15,7 @@ mod table;
 mod window;
 
 pub use device::{Budget, DeviceMemory};
+pub use lenders::Lends;
 pub use payload::{LentMemory, SegmentPayload};
 pub use place::inline_bytes;
 pub use reader::RegionReader;

@@ -1,11 +1,13 @@
 //! Batched reads of regions under one lock.
 
 use std::cell::Cell;
+use std::sync::Weak;
 
 use weft_sync::RwLockReadGuard;
 use weft_wire::crc::Crc32c;
 use weft_wire::llp::{Gather, MemoryPiece, Piece, RegisteredMemory};
 
+use super::lenders::Lends;
 use super::place;
 use super::region::{Accessor, RegionEntry, RegionFault};
 use super::table::Regions;
@@ -96,6 +98,12 @@ impl<'a> RegionReader<'a> {
             true => FoundRange::Zeroes(len),
             false => FoundRange::Memory(MemoryPiece { addr, len }),
         })
+    }
+
+    /// Notes that `lender` lends the memory of these entries.
+    pub fn note_lender(&self, sges: &[Sge], lender: &Weak<dyn Lends>) {
+        let regions = sges.iter().filter_map(|sge| self.regions.find(sge.lkey));
+        regions.for_each(|region| region.lenders.note(lender));
     }
 
     /// Generation of the table: grows with each deregistration or change; pieces gathered under the

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::device::DeviceMemory;
+use super::lenders::Lenders;
 use super::window::WindowBinding;
 use crate::access::Access;
 use crate::misuse::Misuse;
@@ -101,6 +102,7 @@ pub(super) struct RegionEntry {
     pub window: Option<WindowBinding>,
     /// Count of windows bound to it.
     pub bound: u32,
+    pub lenders: Lenders,
 }
 
 impl RegionEntry {
@@ -121,6 +123,7 @@ impl RegionEntry {
             valid: true,
             window: None,
             bound: 0,
+            lenders: Lenders::default(),
         }
     }
 

@@ -55,8 +55,8 @@ impl Regions {
         self.0.get_mut(index)
     }
 
-    pub fn remove(&mut self, index: &u32) {
-        self.0.remove(index);
+    pub fn remove(&mut self, index: &u32) -> Option<RegionEntry> {
+        self.0.remove(index)
     }
 
     pub fn values(&self) -> impl Iterator<Item = &RegionEntry> {
@@ -151,7 +151,8 @@ impl RegionTable {
         }
     }
 
-    /// Deregisters a region. After this returns nothing reads or writes it.
+    /// Deregisters a region. After this returns nothing reads or writes it, and what another process
+    /// reads of memory that was lent to it is not delivered. No connection may be locked.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.
@@ -161,12 +162,16 @@ impl RegionTable {
         if region.bound > 0 {
             return Err(Misuse::Busy);
         }
-        regions.remove(&index(key));
+        let gone = regions.remove(&index(key));
         self.renew();
+        drop(regions);
+        if let Some(region) = gone {
+            region.lenders.end_loans_of(key);
+        }
         Ok(())
     }
 
-    /// Changes a region in place, under the same key.
+    /// Changes a region in place, under the same key. No connection may be locked.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.
@@ -192,8 +197,10 @@ impl RegionTable {
             backing: region.backing.clone(),
         };
         spec.check()?;
-        *region = RegionEntry::new(key, &spec);
+        let before = std::mem::replace(region, RegionEntry::new(key, &spec));
         self.renew();
+        drop(regions);
+        before.lenders.end_loans_of(key);
         Ok(())
     }
 

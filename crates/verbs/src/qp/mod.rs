@@ -18,7 +18,7 @@ mod send_wqe;
 pub mod transition;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use weft_sync::{Mutex, MutexGuard};
 
@@ -35,7 +35,7 @@ use crate::cq::Cq;
 use crate::event::{AsyncKind, AsyncQueue};
 use crate::limits::Limits;
 use crate::misuse::Misuse;
-use crate::mr::{Accessor, Invalidate, RegionFault, RegionTable};
+use crate::mr::{Accessor, Invalidate, Lends, RegionFault, RegionTable};
 use crate::pd::Pd;
 use crate::srq::Srq;
 use crate::usage::InUse;
@@ -91,6 +91,8 @@ pub struct Qp {
     xrcd: Option<Arc<Xrcd>>,
     /// Queue of the domain that last had no receive.
     lacking: Mutex<Weak<Srq>>,
+    /// What lends the memory of its requests.
+    lender: OnceLock<Weak<dyn Lends>>,
     uses: Mutex<Option<QpUses>>,
     sq: Mutex<SendQueue>,
     rq: Mutex<RecvQueue>,
@@ -143,6 +145,7 @@ impl Qp {
             srq: init.srq,
             xrcd: init.xrcd,
             lacking: Mutex::default(),
+            lender: OnceLock::new(),
             sq: Mutex::new(SendQueue::new(&cap, init.kind == QpType::Ud)),
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
             state: AtomicU8::new(init.start as u8),
@@ -158,6 +161,16 @@ impl Qp {
             regions,
             cookie: init.cookie,
         })
+    }
+
+    /// Names what lends the memory of its requests, once; to be called before any is posted.
+    pub fn set_lender(&self, lender: Weak<dyn Lends>) {
+        let _only_the_first = self.lender.set(lender);
+    }
+
+    /// What lends the memory of its requests.
+    pub fn lender(&self) -> Option<&Weak<dyn Lends>> {
+        self.lender.get()
     }
 
     /// Queue pair number, 24 bits.

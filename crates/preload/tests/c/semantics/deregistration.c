@@ -39,6 +39,37 @@ static void write_to(struct ibv_mr *region)
 	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
 }
 
+/* A message waits for its receive when the region of what it sends goes: what the application has
+ * there afterwards is not delivered as if it had been sent. */
+static void send_late(void)
+{
+	char *at = map();
+	struct ibv_mr *region = ibv_reg_mr(pd, at, LENGTH, EVERY);
+	struct ibv_sge sge = { (uintptr_t)at, LENGTH, region->lkey };
+	struct ibv_send_wr wr = request(IBV_WR_SEND, 3, IBV_SEND_SIGNALED, &sge, 0), *bad;
+	struct ibv_wc wc;
+	memset(at, 'd', LENGTH);
+	/* The peer may have to find out how it gets at the memory. */
+	for (int i = 0; i < 3; i++) {
+		receive(b, 4, 2 << 20, LENGTH);
+		CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+		ends(b, 4, IBV_WC_SUCCESS), ends(a, 3, IBV_WC_SUCCESS);
+	}
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+	CHECK(ibv_poll_cq(b.cq, 1, &wc) == 0);
+	CHECK(ibv_dereg_mr(region) == 0);
+	memset(at, 'x', LENGTH);
+	receive(b, 4, 2 << 20, LENGTH);
+	if (next(a.cq).status == IBV_WC_SUCCESS) {
+		ends(b, 4, IBV_WC_SUCCESS);
+		for (int i = 0; i < LENGTH; i++)
+			CHECK(memory[(2 << 20) + i] == 'd');
+	} else {
+		CHECK(ibv_poll_cq(b.cq, 1, &wc) == 0 || wc.status != IBV_WC_SUCCESS);
+	}
+	CHECK(munmap(at, LENGTH) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	begin(argc, argv);
@@ -75,6 +106,11 @@ int main(int argc, char **argv)
 			else
 				CHECK(!failed);
 		}
+		part();
+	}
+	for (int i = 0; i < LATE; i++) {
+		pair();
+		send_late();
 		part();
 	}
 	over = 1;

@@ -21,6 +21,8 @@ impl SendQueue {
     /// Before anybody hears of the end of a request that the reader may be at.
     fn end_loan(&self) {
         self.loan.store(0, Ordering::Relaxed);
+        // Before whatever the application does with the memory.
+        fence(Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
