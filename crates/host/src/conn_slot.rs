@@ -331,7 +331,8 @@ impl ConnSlot {
         if let Some(faults) = &self.faults
             && let Some(again) = faults.act(driver, now)
         {
-            self.host.reactor().set_timer(again, self.this.clone());
+            let this: Weak<dyn Pollable> = self.this.clone();
+            driver.schedule().set_timer(again, self.host.reactor(), &this);
         }
         if let Some(tally) = self.host.tally() {
             driver.note_work(tally);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::preloaded;
-use weft_testkit::stderr;
+use weft_testkit::{stderr, succeed};
 
 /// What becomes of twenty messages under `plan`, line by line, and the events, of which there are
 /// so many at least.
@@ -150,6 +150,12 @@ fn acknowledgements_are_late_and_what_arrives_is_not() {
     assert_eq!(said("arrivals", "slow-ack=3600s:only=2", &[]), "0 wrong, 20 complete\n");
     assert_eq!(said("arrivals", "slow-ack=3600s:until=1ns", &[]), "0 wrong, 20 complete\n");
     assert_eq!(outcome("slow-ack=5ms:jitter=5ms"), WELL);
+    // A queue that drains says so when the last of them has come.
+    let dir = common::dir("slow-states");
+    let program = dir.build("semantics/states.c", "states", &["-libverbs"]);
+    for device in ["weft0", "weft_iw0"] {
+        succeed(preloaded(&program).arg(device).env("WEFT_FAULT", "slow-ack=5ms"));
+    }
 }
 
 #[test]

@@ -356,7 +356,9 @@ impl Driver {
             shuttle.rebind(Arc::clone(&woken.qp));
         }
         self.core.rebind(woken);
-        self.counted = DeviceWork::default();
+        // The connection is the same, and counted already.
+        let DeviceWork { connections, lanes, .. } = self.counted;
+        self.counted = DeviceWork { connections, lanes, ..DeviceWork::default() };
     }
 
     /// Ends the connection in good order.

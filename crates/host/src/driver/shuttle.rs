@@ -305,7 +305,9 @@ impl ShuttleSocket {
             return;
         };
         let connection = shuttle.connection();
-        let saved = connection.saved(FIRST_PATH).filter(|_| connection.is_open());
+        // The peer may have closed it first.
+        let is_good = connection.is_open() || matches!(shuttle.end(), Some(ConnectionEnd::Peer(_)));
+        let saved = connection.saved(FIRST_PATH).filter(|_| is_good);
         if let Some(saved) = saved
             && !std::mem::replace(&mut self.has_remembered, true)
         {

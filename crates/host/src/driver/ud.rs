@@ -29,7 +29,7 @@ use crate::host::Host;
 /// Bundles received in one go at most, so that one queue pair does not starve the others.
 const RECEIVES_MAX: usize = 16;
 /// Bundles of an earlier life of the queue pair that are thrown away.
-const STALE_MAX: usize = 4096;
+const STALE_MAX: usize = 1 << 20;
 
 /// The socket of a queue pair for datagrams.
 pub(super) struct UdSocket {

@@ -80,6 +80,7 @@ impl LateCompletions {
         if let Some(seq) = up_to {
             sq.complete_up_to(seq);
             sq.complete(qp.num(), qp.send_cq());
+            qp.check_drained(&sq);
         }
         let tail = sq.tail();
         sq.complete_up_to(tail);

@@ -151,8 +151,8 @@ impl RegionTable {
         }
     }
 
-    /// Deregisters a region. After this returns nothing reads or writes it, and what another process
-    /// reads of memory that was lent to it is not delivered. No connection may be locked.
+    /// Deregisters a region. After this returns nothing reads or writes it, and what another
+    /// process reads of memory that was lent to it is not delivered. No connection may be locked.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.
