@@ -357,10 +357,13 @@ impl Transport for TcpSocket {
             PeerAcks::Owed { look_at, .. } => Some(look_at),
             PeerAcks::None | PeerAcks::Tolerated => None,
         };
-        let late = self.wire.as_ref().and_then(|wire| wire.next_due());
+        // What is late is of no use before a message has its receive.
+        let wire = self.wire.as_ref().filter(|_| !core.is_held());
+        let late = wire.and_then(|wire| wire.next_due());
+        let full = wire.is_some_and(|wire| wire.line.is_full());
         let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(moment_at);
         core.due = [own, self.lingers_until, late, look_at].into_iter().flatten().min();
-        let read = !core.is_held() && !ended;
+        let read = !core.is_held() && !ended && !full;
         let write = core.schedule.blocked;
         ReactorWatch { read, moderated: false, write, timer: core.due }
     }
