@@ -74,7 +74,8 @@ impl Planned {
         })
     }
 
-    /// Whether the request that is posted next is the one; not asked twice about one request.
+    /// Whether the request that is posted next is the one; not asked twice about one request, unless
+    /// the first time was [taken back](Planned::take_back).
     fn hits(&mut self, op: &SendOp) -> bool {
         let counts = match self.kind {
             FaultKind::QpError(_) | FaultKind::Hang => true,
@@ -90,6 +91,11 @@ impl Planned {
             When::Chance(share) => self.dice.falls(share),
             When::AtNs(_) => false,
         }
+    }
+
+    /// The request could not be posted, for want of room mostly, and is none.
+    fn take_back(&mut self, posted: u64) {
+        self.posted = posted;
     }
 
     /// Whether it is time, for a fault of the whole queue pair; else when it may be.
@@ -142,9 +148,14 @@ impl QpFaultInjector {
         post: impl FnOnce() -> Result<(), Misuse>,
     ) -> Result<(), Misuse> {
         let mut state = self.lock();
+        if state.holding.is_some() && !qp.sq().is_holding() {
+            // It was reset since.
+            (state.holding, state.refusals, state.waits_until) = (None, 0, None);
+        }
         if state.holding.is_some() {
             return post();
         }
+        let counts: Vec<_> = state.faults.iter().map(|fault| fault.posted).collect();
         // Each is asked, so that each counts every request.
         let mut hit = None;
         for (place, fault) in state.faults.iter_mut().enumerate() {
@@ -156,8 +167,11 @@ impl QpFaultInjector {
         let result = post();
         if result.is_ok() {
             state.holding = hit;
-        } else if hit.is_some() {
-            qp.sq().release();
+        } else {
+            state.faults.iter_mut().zip(counts).for_each(|(fault, count)| fault.take_back(count));
+            if hit.is_some() {
+                qp.sq().release();
+            }
         }
         result
     }

@@ -288,6 +288,11 @@ impl SendQueue {
         self.held = true;
     }
 
+    /// Whether requests are held back.
+    pub fn is_holding(&self) -> bool {
+        self.held
+    }
+
     /// Releases requests that were held back.
     pub fn release(&mut self) {
         self.held = false;
