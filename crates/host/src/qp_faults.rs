@@ -74,8 +74,8 @@ impl Planned {
         })
     }
 
-    /// Whether the request that is posted next is the one; not asked twice about one request, unless
-    /// the first time was [taken back](Planned::take_back).
+    /// Whether the request that is posted next is the one; not asked twice about one request,
+    /// unless the first time was [taken back](Planned::take_back).
     fn hits(&mut self, op: &SendOp) -> bool {
         let counts = match self.kind {
             FaultKind::QpError(_) | FaultKind::Hang => true,
