@@ -486,7 +486,11 @@ impl ConnSlot {
 impl Lends for ConnSlot {
     fn end_loans_of(&self, key: u32) {
         if self.is_attached() {
-            self.with_driver(|driver| driver.end_loans_of(key));
+            self.with_driver(|driver| {
+                driver.end_loans_of(key);
+                // A failure is told to the peer, which may wait for nothing else.
+                self.slot.leave(SEND);
+            });
         }
     }
 }

@@ -400,6 +400,10 @@ impl SegmentLane for ShmLane {
         }
     }
 
+    fn is_ended(&self) -> bool {
+        self.is_over()
+    }
+
     fn room_bytes(&mut self, flow: LaneFlow) -> usize {
         if self.is_abandoned() { 0 } else { self.writers[flow as usize].room_bytes() }
     }

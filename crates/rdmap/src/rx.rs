@@ -35,7 +35,7 @@ pub struct RxPort<'a> {
     pub(crate) stream: &'a mut RdmapStream,
     pub(crate) qp: &'a Qp,
     hold_unmatched: bool,
-    /// The same of messages behind the first that is placed.
+    /// The same, for the messages that follow the first one placed by this port.
     hold_later: bool,
     /// UC: drop the message if no receive is posted.
     drop_unmatched: bool,

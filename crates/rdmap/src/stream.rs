@@ -373,6 +373,7 @@ impl RdmapStream {
         });
         self.own = Own { first_message: None, terminate };
         (self.current, self.parked) = (Current::Nothing, Current::Nothing);
+        self.gone.set(None);
         qp.failure().note(fault.reason());
         fault.report(self, qp);
         if qp.fail(self.receiving.drain(..).filter_map(|receiving| receiving.wqe))

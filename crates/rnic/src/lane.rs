@@ -136,6 +136,10 @@ pub trait SegmentLane {
     fn refuse(&mut self) -> bool {
         true
     }
+    /// Whether the peer has ended the lane, so that what it lends cannot be had any more.
+    fn is_ended(&self) -> bool {
+        false
+    }
     /// Bytes that the next segment of `flow` may have.
     fn room_bytes(&mut self, flow: LaneFlow) -> usize;
     /// Copies a segment behind the last one of `flow`.
@@ -313,6 +317,9 @@ impl LaneTraffic {
         qp: &Qp,
         lane: &mut impl SegmentLane,
     ) -> Option<StreamFault> {
+        if !self.is_lending() {
+            return None;
+        }
         self.acknowledge(rdmap, qp, lane);
         let names = |wqe: &SendWqe| {
             wqe.is_out() && wqe.inline().is_none() && wqe.sges().iter().any(|sge| sge.lkey == key)
@@ -373,9 +380,9 @@ impl LaneTraffic {
         let mut arrivals = LaneArrivals { any: acknowledged, ..LaneArrivals::default() };
         let before = self.placed;
         let outcome = [LaneFlow::Responses, LaneFlow::Requests].into_iter().try_for_each(|flow| {
-            let (mut kept, mut bytes) = (0, 0);
+            let (mut kept, mut bytes, first) = (0, 0, self.placed);
             for count in 1..=TURN_SEGMENTS {
-                let patient = patience[usize::from(self.placed > before)];
+                let patient = patience[usize::from(self.placed > first)];
                 match self.place(rdmap, qp, (&mut *lane, flow), patient, &mut arrivals)? {
                     None => break,
                     Some(placed) => (kept, bytes) = (kept + placed, bytes + placed),
@@ -443,6 +450,9 @@ impl LaneTraffic {
         patient: bool,
         arrivals: &mut LaneArrivals,
     ) -> Result<Option<usize>, StreamFault> {
+        while self.is_withdrawn && lane.front(flow).is_some_and(|s| !is_terminate(s.head)) {
+            lane.pop(flow);
+        }
         if !lane.find(flow) {
             return Ok(None);
         }
@@ -450,10 +460,6 @@ impl LaneTraffic {
         arrivals.any |= self.is_in_flight() && self.acknowledge(rdmap, qp, lane);
         let Some(segment) = lane.front(flow) else { return Ok(None) };
         let bytes = segment.head.len() + segment.payload.map_or(0, SegmentPayload::len);
-        if self.is_withdrawn && !is_terminate(segment.head) {
-            lane.pop(flow);
-            return Ok(Some(bytes));
-        }
         let mut port = RxPort::new(rdmap, qp, patient);
         let placed = match segment.payload {
             None => port.place(self.placed, segment.head),
@@ -462,7 +468,12 @@ impl LaneTraffic {
         arrivals.written |= port.written();
         arrivals.held |= port.held();
         if placed? == Placed::Held {
-            let is_over = segment.payload.is_some_and(SegmentPayload::is_lost) && lane.refuse();
+            let is_lent = segment.payload.is_some_and(SegmentPayload::is_lent);
+            let is_over = match segment.payload.is_some_and(SegmentPayload::is_lost) {
+                true => lane.refuse(),
+                // Whatever it waits for: a Terminate may be behind it.
+                false => is_lent && lane.is_ended(),
+            };
             self.is_withdrawn |= is_over;
             return Ok(is_over.then_some(0));
         }

@@ -94,6 +94,11 @@ impl<'a> SegmentPayload<'a> {
         self.split_at(range.end).0.split_at(range.start).1
     }
 
+    /// Whether it is, or was, lent.
+    pub fn is_lent(self) -> bool {
+        matches!(self, Self::Lent { .. })
+    }
+
     /// Whether it was lent and is so no more.
     pub fn is_lost(self) -> bool {
         matches!(self, Self::Lent { memory, .. } if memory.is_lost())

@@ -152,7 +152,8 @@ impl RegionTable {
     }
 
     /// Deregisters a region. After this returns nothing reads or writes it, and what another
-    /// process reads of memory that was lent to it is not delivered. No connection may be locked.
+    /// process reads of memory that was lent to it is not delivered. The caller
+    /// holds the lock of no connection.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.
@@ -171,7 +172,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Changes a region in place, under the same key. No connection may be locked.
+    /// Changes a region in place, under the same key. The caller holds the lock of no connection.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.
