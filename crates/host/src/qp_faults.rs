@@ -48,9 +48,8 @@ struct Planned {
     dice: Dice,
     /// What it counts: requests that were posted.
     posted: u64,
-    /// It has happened, and a timer for it is set.
+    /// It has happened.
     spent: bool,
-    timed: bool,
     /// The run's journal has it.
     noted: bool,
 }
@@ -62,16 +61,7 @@ impl Planned {
             kind,
             FaultKind::QpError(_) | FaultKind::Rnr(_) | FaultKind::Hang | FaultKind::PeerGone
         );
-        own.then_some(Self {
-            place,
-            kind,
-            when,
-            dice,
-            posted: 0,
-            spent: false,
-            timed: false,
-            noted: false,
-        })
+        own.then_some(Self { place, kind, when, dice, posted: 0, spent: false, noted: false })
     }
 
     /// Whether the request that is posted next is the one; not asked twice about one request,
@@ -93,7 +83,7 @@ impl Planned {
         }
     }
 
-    /// The request could not be posted, for want of room mostly, and is none.
+    /// The request could not be posted, for want of room mostly, and does not count.
     fn take_back(&mut self, posted: u64) {
         self.posted = posted;
     }
@@ -192,10 +182,8 @@ impl QpFaultInjector {
                     FaultKind::QpError(status) => fail(&qp, driver, status_of(status)),
                     _ => driver.lose_peer(),
                 }
-            } else if let Some(later) = later
-                && !std::mem::replace(&mut fault.timed, true)
-            {
-                again = Some(again.map_or(later, |at: Moment| at.min(later)));
+            } else {
+                again = again.into_iter().chain(later).min();
             }
         }
         let held = if qp.sq().is_held_up() { state.holding } else { None };
@@ -230,7 +218,7 @@ impl InjectorState {
             _ => return None,
         };
         if self.waits_until.is_some_and(|until| now < until) {
-            return None;
+            return self.waits_until;
         }
         self.waits_until = None;
         let patience = match driver.kind() {
