@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{c_int, epoll_event};
 use weft_sync::{Mutex, MutexGuard};
@@ -86,8 +86,10 @@ impl Watches {
 
     /// Replaces what is open at `fd` by `replace`, and registers it as what was there before.
     pub fn carry<T>(&self, fd: RawFd, replace: impl FnOnce() -> T) -> T {
+        let is_known = self.lock().contains_key(&fd);
+        let by_ring = if is_known || !has_ring() { Vec::new() } else { registered_by_ring(fd) };
         let all = self.lock();
-        let list = all.get(&fd).cloned().unwrap_or_else(|| registered_by_ring(fd));
+        let list = all.get(&fd).cloned().unwrap_or(by_ring);
         // An instance that was closed, or watches another file at this descriptor, is left out.
         let alive: Vec<Registration> =
             list.into_iter().filter(|watch| control(watch, libc::EPOLL_CTL_DEL, fd)).collect();
@@ -97,6 +99,18 @@ impl Watches {
         }
         done
     }
+}
+
+/// Whether this process uses an io_uring, which it can only map.
+fn has_ring() -> bool {
+    static SEEN: AtomicBool = AtomicBool::new(false);
+    if SEEN.load(Ordering::Relaxed) {
+        return true;
+    }
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let found = maps.lines().any(|line| line.ends_with("anon_inode:[io_uring]"));
+    SEEN.fetch_or(found, Ordering::Relaxed);
+    found
 }
 
 /// The registrations of a non-blocking socket that nobody has made by `epoll_ctl`: libuv has made
