@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The process whose memory this is.
+/// The process whose memory this is; 0 before anybody can have called `vfork`.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Called before `main`, when this cannot be such a child.
@@ -26,7 +26,8 @@ extern "C" fn adopt() {
 
 /// Whether what this process writes to memory is written to its parent's.
 pub fn is_guest() -> bool {
-    OWNER.load(Ordering::Relaxed) != std::process::id()
+    let owner = OWNER.load(Ordering::Relaxed);
+    owner != 0 && owner != std::process::id()
 }
 
 #[cfg(test)]

@@ -83,6 +83,12 @@ fn enter(found: &ViewPath) -> c_int {
     0
 }
 
+/// Looks for an inherited descriptor before the kernel goes elsewhere, when nobody could tell any
+/// more whose it is.
+fn look() {
+    let _known = descriptor();
+}
+
 /// `fd` stands for the current directory from now on. A child that shares its memory with its
 /// parent has descriptors and a directory of its own, which the program that it executes finds; the
 /// parent's stay as they are.
@@ -113,6 +119,7 @@ fn left(done: c_int) -> c_int {
 /// As for the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
+    look();
     let real = |path| match next!(chdir(path)) {
         // SAFETY: as for the C function.
         Some(real) => unsafe { real(path) },
@@ -132,6 +139,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
 /// As for the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
+    look();
     let found = handles::path_of(fd).and_then(|path| lookup::find(&path, Last::Keep));
     match (found, next!(fchdir(fd))) {
         (Some(found), _) => enter(&found),

@@ -52,6 +52,21 @@ static void signals(void)
 	CHECK(ends(child) == 100 + SIGSEGV);
 }
 
+/* A parent that has never asked for its directory is not told its child's. */
+static void unasked(void)
+{
+	char at[64];
+	pid_t child = vfork();
+	if (child == 0)
+		_exit(chdir("/sys/class/infiniband") == 0 ? 7 : 8);
+	CHECK(ends(child) == 7);
+	int directory = open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY);
+	int high = fcntl(directory, F_DUPFD, 512);
+	CHECK(directory >= 0 && high >= 512);
+	CHECK(getcwd(at, sizeof(at)) && strcmp(at, "/sys/class/infiniband"));
+	CHECK(close(directory) == 0 && close(high) == 0);
+}
+
 static int read_type(void)
 {
 	char text[16] = "";
@@ -91,6 +106,7 @@ static void directory(void)
 int main(void)
 {
 	static char memory[4096];
+	unasked();
 	struct ibv_context *context = ibv_open_device(device_named("weft0"));
 	CHECK(context);
 	struct ibv_pd *pd = ibv_alloc_pd(context);
