@@ -159,16 +159,20 @@ impl Srq {
 
     /// Takes the oldest receive; fires the limit event once per arming.
     pub fn take(&self) -> Option<RecvWqe> {
-        let mut inner = self.inner();
+        self.take_from(&mut self.inner())
+    }
+
+    fn take_from(&self, inner: &mut SrqState) -> Option<RecvWqe> {
         let wqe = inner.queue.pop();
-        self.check_limit(&mut inner);
+        self.check_limit(inner);
         wqe
     }
 
     /// Takes the oldest receive for the queue pair of cookie `qp`.
     pub(crate) fn take_for(&self, qp: u64) -> Option<RecvWqe> {
-        let wqe = self.take()?;
-        if let Some(taken) = &mut self.inner().taken {
+        let mut inner = self.inner();
+        let wqe = self.take_from(&mut inner)?;
+        if let Some(taken) = &mut inner.taken {
             taken.insert(wqe.wr_id, qp);
         }
         Some(wqe)

@@ -18,8 +18,14 @@ static WRITER: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn note(signal: libc::c_int) {
     ENDED_BY.store(signal, Ordering::Relaxed);
     let byte = 1_u8;
+    // SAFETY: returns this thread's own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: it is there as long as the thread is.
+    let before = unsafe { *errno };
     // SAFETY: one byte of a live local; a number that is no descriptor is refused.
     unsafe { libc::write(WRITER.load(Ordering::Relaxed), (&raw const byte).cast(), 1) };
+    // SAFETY: as above. What the signal has interrupted finds it as it was.
+    unsafe { *errno = before };
 }
 
 /// Has the signals by which somebody ends a program only noted from now on, but for those that are

@@ -21,7 +21,7 @@ impl UdpPort {
         self.unrouted.load(Ordering::Relaxed) && self.unrouted.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether it takes what comes from one peer alone.
+    /// Whether it is connected: it takes what comes from one peer alone.
     pub fn has_peer(&self) -> bool {
         socket::peer_addr(self.fd.as_fd()).is_ok()
     }

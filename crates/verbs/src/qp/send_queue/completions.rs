@@ -23,7 +23,6 @@ impl SendQueue {
         self.loan.store(0, Ordering::Relaxed);
         // Before whatever the application does with the memory.
         fence(Ordering::SeqCst);
-        fence(Ordering::SeqCst);
     }
 
     /// Has requests that are done stay incomplete from `seq` on, until it is called again; for
