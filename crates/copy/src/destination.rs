@@ -35,6 +35,8 @@ const ALL_MODE_BITS: u32 = 0o7777;
 /// that was killed here lives on there for as long as it takes to notice.
 const LOCK_TRIES: u32 = 60;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// Links that lead on from the destination, at most, as Linux has it.
+const LINKS_MAX: usize = 40;
 
 /// A directory below the destination, or itself.
 pub type DirFd = Arc<OwnedFd>;
@@ -149,7 +151,13 @@ impl EntryPlace {
     /// Lets its owner read and write the file there, unless another copy is about to finish it;
     /// whether it did.
     fn make_writable(&self) -> io::Result<bool> {
-        let file = self.read()?;
+        let file = match self.read() {
+            // It is not there, or may not be opened at all: whoever asks was refused for good.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Errno::ACCESS.into());
+            }
+            file => file?,
+        };
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             locked => locked?,
@@ -193,7 +201,8 @@ impl EntryPlace {
         let new = self.beside("weft-link");
         new.remove()?;
         rustix::fs::symlinkat(OsStr::from_bytes(target), &*new.dir, &new.name)?;
-        new.rename(self)
+        // If it cannot have its name, that is the reason to tell.
+        new.rename(self).inspect_err(|_| _ = new.remove())
     }
 
     /// Where the link there leads.
@@ -214,9 +223,9 @@ impl EntryPlace {
         new.remove()?;
         let none = AtFlags::empty();
         rustix::fs::linkat(&*to.dir, &to.name, &*new.dir, &new.name, none)?;
-        new.rename(self)?;
-        // A rename between two names of one file leaves both.
-        new.remove()
+        let renamed = new.rename(self);
+        // A rename between two names of one file leaves both, as does one that fails.
+        renamed.and(new.remove())
     }
 }
 
@@ -250,9 +259,10 @@ impl DestinationTree {
                 return Err(error).context(format!("looking at {shown}"));
             }
             _ => {
-                let name = named.file_name().with_context(|| format!("{shown} is no file"))?;
+                let file = follow(&named);
+                let name = file.file_name().with_context(|| format!("{shown} is no file"))?;
                 single = Some(RelPath::parse(name.as_bytes())?);
-                let parent = named.parent().filter(|path| !path.as_os_str().is_empty());
+                let parent = file.parent().filter(|path| !path.as_os_str().is_empty());
                 parent.unwrap_or(Path::new(".")).to_path_buf()
             }
         };
@@ -418,6 +428,16 @@ fn open_dir(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     }
 }
 
+/// Where the links at the end of `path` lead, whether something is there or not.
+fn follow(path: &Path) -> PathBuf {
+    let mut at = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&at) else { break };
+        at = at.parent().unwrap_or(Path::new("")).join(target);
+    }
+    at
+}
+
 /// When a file was changed last.
 pub fn modified(stat: &Stat) -> SourceTime {
     let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
@@ -440,4 +460,24 @@ pub fn expand_home(path: &[u8]) -> PathBuf {
 
 fn show(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_cannot_have_its_name_is_not_left_under_another() {
+        let dir = weft_testkit::Dir::new("link-in-the-way");
+        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
+        let tree = tree.unwrap();
+        let place = |name: &[u8]| tree.place(&RelPath::parse(name).unwrap()).unwrap().unwrap();
+        fs::create_dir(dir.path("in-the-way")).unwrap();
+        dir.write("file", "content");
+        let count = || fs::read_dir(dir.root()).unwrap().count();
+        place(b"in-the-way").make_symlink(b"file").unwrap_err();
+        assert_eq!(count(), 2);
+        place(b"in-the-way").make_hardlink(&place(b"file")).unwrap_err();
+        assert_eq!(count(), 2);
+    }
 }

@@ -169,6 +169,26 @@ fn a_file_replaces_a_link_and_not_what_it_leads_to() {
 }
 
 #[test]
+fn the_destination_itself_is_followed_to_a_file_and_not_replaced() {
+    let dir = places("followed");
+    let one = || (ToReceiver::Begin { sources: 1, has_directory: false }, Vec::new());
+    let copy = || vec![one(), listed(vec![file("f", 4)]), good_piece(0, b"good"), done()];
+    fs::write(dir.path("outside/other"), "old").unwrap();
+    for target in ["../outside/other", "../outside/new"] {
+        let link = dir.path("to/link");
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        assert_eq!(receive_from(&link, copy()).unwrap(), 0);
+        assert_eq!(fs::read(dir.path("to").join(target)).unwrap(), b"good");
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
+        fs::remove_file(link).unwrap();
+    }
+    let device = dir.path("to/device");
+    std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+    assert_eq!(receive_from(&device, copy()).unwrap(), 1);
+    assert!(device.is_symlink());
+}
+
+#[test]
 fn hard_links_reach_nothing_outside() {
     let dir = places("hardlinks");
     let target = dir.path("outside").into_os_string().into_encoded_bytes();
