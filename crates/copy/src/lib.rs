@@ -27,6 +27,7 @@ pub mod far;
 pub mod messages;
 pub mod meter;
 pub mod partial;
+pub mod path_set;
 pub mod plan;
 pub mod receive;
 mod received_file;

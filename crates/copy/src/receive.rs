@@ -36,6 +36,7 @@ use crate::messages::{
     parse_message, send_replies,
 };
 use crate::meter::{Meter, add};
+use crate::path_set::PathSet;
 use crate::received_file::{LargeFile, write_small};
 use crate::record::SourceIdentity;
 use crate::rel_path::{RelPath, escape};
@@ -84,6 +85,8 @@ struct FileReceiver<'a> {
     fatal: Mutex<Option<String>>,
     /// Once all is listed, until the last file is closed.
     late: Mutex<Option<LateEntries>>,
+    /// Files that are not there as the sender has them: a link to one would have other content.
+    failed: PathSet,
     is_finished: AtomicBool,
     /// Something was written that was not flushed by itself.
     needs_flush: AtomicBool,
@@ -126,6 +129,7 @@ pub fn receive(
         disk: WorkQueue::new(usize::MAX),
         fatal: Mutex::default(),
         late: Mutex::default(),
+        failed: PathSet::default(),
         is_finished: AtomicBool::new(false),
         needs_flush: AtomicBool::new(false),
         to,
@@ -382,6 +386,10 @@ impl FileReceiver<'_> {
     }
 
     fn close(&self, number: u64, size: u64, path: &RelPath, outcome: FileOutcome) -> Result<()> {
+        if matches!(outcome, FileOutcome::Failed(_)) {
+            // Before it is closed: links are made once all are.
+            self.failed.insert(path.as_bytes())?;
+        }
         let mut files = self.files.lock();
         // Two workers may fail at pieces of one file.
         if !files.unclosed.remove(&number) {

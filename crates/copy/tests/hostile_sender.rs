@@ -203,6 +203,18 @@ fn hard_links_reach_nothing_outside() {
 }
 
 #[test]
+fn a_link_to_a_file_that_has_failed_leaves_what_is_there() {
+    let dir = places("failed-target");
+    dir.write("to/f", "older");
+    dir.write("to/g", "mine");
+    let wrong = piece(0, 0, b"evil", *blake3::hash(b"good").as_bytes());
+    let link = entry("g", ListedKind::Hardlink { to: b"f".to_vec() });
+    let messages = vec![begin(), listed(vec![file("f", 4), link]), wrong, done()];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 2);
+    assert_eq!(fs::read(dir.path("to/g")).unwrap(), b"mine");
+}
+
+#[test]
 fn a_damaged_piece_makes_no_file() {
     let dir = places("damaged");
     let wrong = piece(0, 0, b"evil", *blake3::hash(b"good").as_bytes());

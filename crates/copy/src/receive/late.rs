@@ -1,7 +1,7 @@
 //! What waits until all files are there: hard links, and the attributes of directories, whose times
 //! each new file would change.
 //!
-//! Invariant: a link leads to a regular file of the destination.
+//! Invariant: a link leads to a regular file of the destination, and to none that has failed.
 //!
 //! Order: [`LateEntries`] is filled while entries are listed; then
 //! [`FileReceiver::finish_if_all_closed`] whenever a file is closed.
@@ -78,6 +78,9 @@ impl FileReceiver<'_> {
     }
 
     fn make_hardlink(&self, path: &RelPath, to: &RelPath) -> io::Result<()> {
+        if self.failed.contains(to.as_bytes()) {
+            return Err(io::Error::other("the file it links to could not be copied"));
+        }
         let (Some(place), Some(to)) = (self.tree.place(path)?, self.tree.place(to)?) else {
             return Ok(());
         };
