@@ -10,6 +10,9 @@ use std::collections::HashSet;
 use anyhow::{Result, ensure};
 use weft_sync::Mutex;
 
+/// Why a file is refused whose path is taken by one of another host.
+pub const IS_TAKEN: &str = "it has the name of a file of a host before, and would replace it";
+
 /// Paths that are kept, at most.
 const PATHS_MAX: usize = 16 << 20;
 

@@ -36,7 +36,7 @@ use crate::messages::{
     parse_message, send_replies,
 };
 use crate::meter::{Meter, add};
-use crate::path_set::PathSet;
+use crate::path_set::{IS_TAKEN, PathSet};
 use crate::received_file::{LargeFile, write_small};
 use crate::record::SourceIdentity;
 use crate::rel_path::{RelPath, escape};
@@ -72,6 +72,7 @@ enum DiskWork {
 struct FileReceiver<'a> {
     options: &'a CopyOptions,
     asked: Option<AskedNames>,
+    taken: Option<&'a PathSet>,
     meter: &'a Meter,
     tree: DestinationTree,
     files: Mutex<OpenFiles>,
@@ -94,7 +95,7 @@ struct FileReceiver<'a> {
 }
 
 /// Receives into `destination` what the far end sends: what it was `asked` for, if this is the end
-/// that asks.
+/// that asks. If several hosts are asked in turn, `taken` has what those before have listed.
 ///
 /// # Errors
 /// The copy cannot go on: the channel has failed, the disk is full, the destination cannot be
@@ -104,8 +105,10 @@ pub fn receive(
     destination: &[u8],
     options: &CopyOptions,
     asked: Option<AskedNames>,
+    taken: Option<&PathSet>,
     meter: &Meter,
 ) -> Result<()> {
+    meter.is_listed.store(false, Ordering::Relaxed);
     let mut incoming = channel.receiver();
     let first = incoming.recv()?.context("the far end has ended")?.into_bytes()?;
     let (ToReceiver::Begin { sources, has_directory }, _) = parse_message(&first)? else {
@@ -120,6 +123,7 @@ pub fn receive(
     let receiver = FileReceiver {
         options,
         asked,
+        taken,
         meter,
         tree,
         files: Mutex::default(),
@@ -237,12 +241,25 @@ impl FileReceiver<'_> {
     fn take_entry(&self, entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
         let number = late.listed;
         late.listed += 1;
-        let path = self.path(&entry.path, matches!(entry.kind, ListedKind::Directory))?;
+        let is_directory = matches!(entry.kind, ListedKind::Directory);
+        let path = self.path(&entry.path, is_directory)?;
+        if let ListedKind::File { size, .. } = entry.kind {
+            self.files.lock().unclosed.insert(number);
+            add(&self.meter.files, 1);
+            add(&self.meter.bytes, size);
+        }
+        if !is_directory
+            && let Some(taken) = self.taken
+            && !taken.insert(path.as_bytes())?
+        {
+            let error = io::Error::other(IS_TAKEN);
+            return match entry.kind {
+                ListedKind::File { .. } => self.failed(number, &path, &error),
+                _ => self.problem(&path, &error),
+            };
+        }
         let outcome = match &entry.kind {
             ListedKind::File { size, digest } => {
-                self.files.lock().unclosed.insert(number);
-                add(&self.meter.files, 1);
-                add(&self.meter.bytes, *size);
                 let (size, digest) = (*size, *digest);
                 return self.take_file(number, entry, size, digest, path);
             }

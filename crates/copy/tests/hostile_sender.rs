@@ -68,7 +68,7 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
     let options = CopyOptions { recursive: true, ..CopyOptions::default() };
     let path = destination.as_os_str().as_encoded_bytes();
     let asked = AskedNames::of(&[b"dir/".to_vec()], true);
-    let outcome = receive::receive(&near, path, &options, Some(asked), &meter);
+    let outcome = receive::receive(&near, path, &options, Some(asked), None, &meter);
     drop(near);
     sending.join().unwrap();
     hearing.join().unwrap();
