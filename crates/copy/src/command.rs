@@ -153,6 +153,8 @@ impl CpArgs {
         let is_stream = is_stdout || matches!(route, CopyRoute::FromStdin { .. });
         ensure!(!(self.json && is_stdout), "--json and the file would both go to stdout");
         ensure!(!(self.dry_run && is_stream), "-n lists files, and `-` is a stream");
+        let reads_back = self.verify == VerifyWhen::Disk;
+        ensure!(!(reads_back && is_stream), "--verify disk is for files, and `-` is a stream");
         if let CopyRoute::Up { sources, .. } = &route {
             check_sources(sources)?;
         }

@@ -355,7 +355,17 @@ impl DestinationTree {
         let mode = Mode::from_raw_mode(mode & 0o777 | 0o700);
         match rustix::fs::mkdirat(&*place.dir, &place.name, mode) {
             Ok(()) => Ok(()),
-            Err(Errno::EXIST) => open_dir(&place.dir, &place.name).map(drop),
+            Err(Errno::EXIST) => {
+                let dir = open_dir(&place.dir, &place.name)?;
+                let now = rustix::fs::fstat(&dir)?;
+                let is_mine = now.st_uid == rustix::process::geteuid().as_raw();
+                if is_mine && now.st_mode & 0o700 != 0o700 {
+                    // Its mode is set at the end, as that of a new one.
+                    let mode = Mode::from_raw_mode(now.st_mode & ALL_MODE_BITS | 0o700);
+                    rustix::fs::fchmod(&dir, mode)?;
+                }
+                Ok(())
+            }
             Err(errno) => Err(errno.into()),
         }
     }

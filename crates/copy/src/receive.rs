@@ -392,7 +392,7 @@ impl FileReceiver<'_> {
         };
         if size == 0 {
             self.needs_flush.store(true, Ordering::Relaxed);
-            write_small(&self.tree, &place, &entry, &[])?;
+            write_small(&self.tree, &place, &entry, None, false)?;
             self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
             return Ok(());
         }
@@ -560,7 +560,8 @@ impl FileReceiver<'_> {
                 return Err(io::Error::other("the far end sent it in parts"));
             };
             self.needs_flush.store(true, Ordering::Relaxed);
-            write_small(&self.tree, &file.place, &file.entry, bytes)?;
+            let piece = Some((piece, bytes));
+            write_small(&self.tree, &file.place, &file.entry, piece, self.options.read_back)?;
             add_bytes();
             return Ok(true);
         };

@@ -170,25 +170,9 @@ impl LargeFile {
             self.file.write_all_at(&[0], end - 1)?;
         }
         rustix::fs::fdatasync(&self.file)?;
-        self.read_back(&unread)?;
+        read_back(&self.file, &unread)?;
         let Some(record) = self.state.lock().partial.flushed() else { return Ok(()) };
         write_record(place, &record)
-    }
-
-    /// Reads pieces from the disk, and compares their hashes.
-    fn read_back(&self, pieces: &[FilePiece]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for piece in pieces {
-            let len = std::num::NonZeroU64::new(piece.len);
-            // Only a request; where it is not heeded the cache is compared.
-            let _ = rustix::fs::fadvise(&self.file, piece.offset, len, Advice::DontNeed);
-            bytes.resize(usize::try_from(piece.len).map_err(io::Error::other)?, 0);
-            self.file.read_exact_at(&mut bytes, piece.offset)?;
-            if piece.hash.is_some_and(|hash| blake3::hash(&bytes) != hash) {
-                return Err(io::Error::other("the disk gives back other bytes than were written"));
-            }
-        }
-        Ok(())
     }
 
     /// Gives the file, which is whole, its name.
@@ -209,7 +193,7 @@ impl LargeFile {
                 FinishStep::FlushFile if is_flushed => {
                     rustix::fs::fsync(&self.file)?;
                     let unread = std::mem::take(&mut self.state.lock().unread);
-                    self.read_back(&unread)?;
+                    read_back(&self.file, &unread)?;
                 }
                 FinishStep::Rename => {
                     place.beside(PART).rename(place)?;
@@ -226,6 +210,22 @@ impl LargeFile {
         }
         Ok(())
     }
+}
+
+/// Reads pieces, which were flushed, from the disk, and compares their hashes.
+fn read_back(file: &File, pieces: &[FilePiece]) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        let len = std::num::NonZeroU64::new(piece.len);
+        // Only a request; where it is not heeded the cache is compared.
+        let _ = rustix::fs::fadvise(file, piece.offset, len, Advice::DontNeed);
+        bytes.resize(usize::try_from(piece.len).map_err(io::Error::other)?, 0);
+        file.read_exact_at(&mut bytes, piece.offset)?;
+        if piece.hash.is_some_and(|hash| blake3::hash(&bytes) != hash) {
+            return Err(io::Error::other("the disk gives back other bytes than were written"));
+        }
+    }
+    Ok(())
 }
 
 fn read_record(place: &EntryPlace) -> Option<CopyRecord> {
@@ -255,13 +255,16 @@ fn write_record(place: &EntryPlace, record: &[u8]) -> io::Result<()> {
     new.rename(&place.beside(RECORD))
 }
 
-/// Writes a file of one piece.
+/// Writes a file of one piece, or an empty one without any; reads it back from the disk if
+/// `reads_back`.
 pub(crate) fn write_small(
     tree: &DestinationTree,
     place: &EntryPlace,
     entry: &ListedEntry,
-    bytes: &[u8],
+    piece: Option<(&FilePiece, &[u8])>,
+    reads_back: bool,
 ) -> io::Result<()> {
+    let bytes = piece.map_or(&[][..], |(_, bytes)| bytes);
     let part = place.beside(PART);
     let file = part.open_partial()?;
     forget_record(place)?;
@@ -269,6 +272,10 @@ pub(crate) fn write_small(
         file.set_len(0)?;
     }
     file.write_all_at(bytes, 0)?;
+    if let Some((piece, _)) = piece.filter(|_| reads_back) {
+        rustix::fs::fdatasync(&file)?;
+        read_back(&file, std::slice::from_ref(piece))?;
+    }
     tree.set_attributes(file.as_fd(), entry)?;
     part.rename(place)
 }
@@ -337,7 +344,22 @@ mod tests {
         file.checkpoint(&place).unwrap();
         drop(file);
         assert_eq!(names(&dir).len(), 2);
-        write_small(&tree, &place, &entry(4), b"tiny").unwrap();
+        write_small(&tree, &place, &entry(4), None, false).unwrap();
+        assert_eq!(names(&dir), ["big"]);
+    }
+
+    #[test]
+    fn a_small_file_has_its_name_once_it_was_read_back() {
+        let dir = weft_testkit::Dir::new("small-read-back");
+        let (tree, place) = tree(&dir);
+        // What a disk that gives back other bytes looks like.
+        let hash = Some(*blake3::hash(b"good").as_bytes());
+        let piece = FilePiece { file: 0, offset: 0, len: 4, hash, is_last: true };
+        let write =
+            |bytes: &[u8]| write_small(&tree, &place, &entry(4), Some((&piece, bytes)), true);
+        write(b"evil").unwrap_err();
+        assert!(!names(&dir).contains(&"big".into()));
+        write(b"good").unwrap();
         assert_eq!(names(&dir), ["big"]);
     }
 
