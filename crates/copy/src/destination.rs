@@ -23,7 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use weft_sync::Mutex;
 
-use crate::messages::{ListedEntry, SourceTime};
+use crate::messages::{ListedEntry, SourceTime, Xattr};
 use crate::rel_path::{RelPath, companion, escape};
 
 /// Permissions that are carried. Set-user-ID and set-group-ID are not: a sender must not make
@@ -381,17 +381,23 @@ impl DestinationTree {
         if let Some((uid, gid)) = other {
             rustix::fs::fchown(fd, Some(uid), Some(gid))?;
         }
-        // Before the mode, which may forbid it.
-        for (name, value) in &entry.xattrs {
+        // Those of the system are not a sender's to set.
+        let is_missing =
+            |(name, value): &&Xattr| name.starts_with(b"user.") && !has_xattr(fd, name, value);
+        let missing: Vec<_> = entry.xattrs.iter().filter(is_missing).collect();
+        let is_opened = !missing.is_empty() && now.st_mode & 0o200 == 0;
+        if is_opened {
+            // The mode may forbid it.
+            let mode = Mode::from_raw_mode(now.st_mode & ALL_MODE_BITS | 0o200);
+            rustix::fs::fchmod(fd, mode)?;
+        }
+        for (name, value) in missing {
             let name = OsStr::from_bytes(name);
-            // Those of the system are not a sender's to set.
-            if name.as_bytes().starts_with(b"user.") {
-                rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())?;
-            }
+            rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())?;
         }
         let mode = entry.mode & MODE_MASK;
         // A new owner takes bits of the mode away.
-        if other.is_some() || now.st_mode & ALL_MODE_BITS != mode {
+        if other.is_some() || is_opened || now.st_mode & ALL_MODE_BITS != mode {
             rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
         }
         Ok(rustix::fs::futimens(fd, &times(entry.modified))?)
@@ -414,6 +420,12 @@ impl DestinationTree {
         let times = times(entry.modified);
         let _ = rustix::fs::utimensat(&*place.dir, &place.name, &times, flags);
     }
+}
+
+fn has_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> bool {
+    let mut there = vec![0; value.len() + 1];
+    let len = rustix::fs::fgetxattr(fd, OsStr::from_bytes(name), &mut there[..]);
+    len.is_ok_and(|len| there[..len] == *value)
 }
 
 fn is_owned_by(stat: &Stat, uid: Uid, gid: Gid) -> bool {
@@ -474,7 +486,69 @@ fn show(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+    use crate::messages::ListedKind;
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & ALL_MODE_BITS
+    }
+
+    #[test]
+    fn while_the_copy_lasts_a_directory_that_is_there_can_be_written() {
+        let dir = weft_testkit::Dir::new("read-only-there");
+        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
+        fs::create_dir(dir.path("sub")).unwrap();
+        set_mode(&dir.path("sub"), 0o1555);
+        let sub = RelPath::parse(b"sub").unwrap();
+        tree.unwrap().make_directory(&sub, 0o555).unwrap();
+        assert_eq!(mode(&dir.path("sub")), 0o1755);
+    }
+
+    #[test]
+    fn a_directory_that_may_not_be_written_is_not_taken_for_a_missing_file() {
+        if weft_testkit::is_root() {
+            return weft_testkit::skip("root may write everywhere");
+        }
+        let dir = weft_testkit::Dir::new("read-only-dir");
+        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
+        fs::create_dir(dir.path("sub")).unwrap();
+        set_mode(&dir.path("sub"), 0o555);
+        let place = tree.unwrap().place(&RelPath::parse(b"sub/file").unwrap()).unwrap().unwrap();
+        let error = place.beside("weft-part").open_partial().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    /// The mode matters to others than root.
+    #[test]
+    fn attributes_are_set_where_the_mode_forbids_it() {
+        let dir = weft_testkit::Dir::new("read-only-xattrs");
+        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
+        let path = dir.write("file", "content");
+        let none = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(&path, "user.weft", b"old", none).is_err() {
+            return weft_testkit::skip("the file system has no extended attributes");
+        }
+        set_mode(&path, 0o444);
+        let entry = ListedEntry {
+            path: b"file".to_vec(),
+            kind: ListedKind::File { size: 7, digest: None },
+            mode: 0o444,
+            modified: SourceTime::default(),
+            owner: (u32::MAX, u32::MAX),
+            xattrs: vec![(b"user.weft".to_vec(), b"new".to_vec())],
+        };
+        let file = File::open(&path).unwrap();
+        tree.unwrap().set_attributes(file.as_fd(), &entry).unwrap();
+        assert!(has_xattr(file.as_fd(), b"user.weft", b"new"));
+        assert!(!has_xattr(file.as_fd(), b"user.weft", b"ne"));
+        assert_eq!(mode(&path), 0o444);
+    }
 
     #[test]
     fn a_link_that_cannot_have_its_name_is_not_left_under_another() {

@@ -238,7 +238,11 @@ impl FileReceiver<'_> {
         self.tree.map(path)
     }
 
-    fn take_entry(&self, entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
+    fn take_entry(&self, mut entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
+        if !self.options.xattrs {
+            // They were not asked for.
+            entry.xattrs.clear();
+        }
         let number = late.listed;
         late.listed += 1;
         let is_directory = matches!(entry.kind, ListedKind::Directory);

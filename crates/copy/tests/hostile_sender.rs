@@ -248,6 +248,17 @@ fn nobody_gets_programs_that_run_as_somebody_else() {
 }
 
 #[test]
+fn extended_attributes_that_were_not_asked_for_are_not_set() {
+    let dir = places("unasked-xattrs");
+    let mut with = file("f", 4);
+    with.xattrs.push((b"user.weft".to_vec(), b"value".to_vec()));
+    let messages = vec![begin(), listed(vec![with]), good_piece(0, b"good"), done()];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 0);
+    let value = rustix::fs::getxattr(dir.path("to/f"), "user.weft", &mut [0_u8; 16][..]);
+    assert!(value.is_err(), "{value:?}");
+}
+
+#[test]
 fn bytes_beyond_the_end_or_of_other_files_are_not_written() {
     let dir = places("beyond");
     let large = 1 << 20;
