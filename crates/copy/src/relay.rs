@@ -171,7 +171,8 @@ fn to_receiver(
             let (head, _) = parse_message::<ToReceiver>(&bytes)?;
             match head {
                 ToReceiver::Entries(mut entries) => {
-                    if list.take(&mut entries, files)? {
+                    let is_changed = list.take(&mut entries, files)?;
+                    if is_changed {
                         send_message(&outgoing, &ToReceiver::Entries(entries), &[])?;
                         continue;
                     }
