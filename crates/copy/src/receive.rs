@@ -272,14 +272,14 @@ impl FileReceiver<'_> {
                 self.needs_flush.store(true, Ordering::Relaxed);
                 let made = self.tree.make_directory(&path, entry.mode);
                 if made.is_ok() {
-                    late.directories.push((path.clone(), entry));
+                    late.add_directory(path.clone(), entry);
                 }
                 made
             }
             ListedKind::Symlink { target } => self.make_symlink(&path, &entry, target),
             ListedKind::Hardlink { to } => {
                 let to = self.path(to, false)?;
-                late.hardlinks.push((path.clone(), to));
+                late.add_hardlink(path.clone(), to);
                 Ok(())
             }
         };
