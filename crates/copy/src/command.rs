@@ -19,6 +19,7 @@ use weft_units::Bitrate;
 use crate::asked_names::AskedNames;
 use crate::messages::{CopyOptions, CopyRequest};
 use crate::meter::{Meter, ShowStyle, get};
+use crate::path_set::PathSet;
 use crate::rel_path::escape;
 use crate::target::CopyTarget;
 use crate::{byte_stream, receive, relay, send};
@@ -152,6 +153,8 @@ impl CpArgs {
         let is_stream = is_stdout || matches!(route, CopyRoute::FromStdin { .. });
         ensure!(!(self.json && is_stdout), "--json and the file would both go to stdout");
         ensure!(!(self.dry_run && is_stream), "-n lists files, and `-` is a stream");
+        let reads_back = self.verify == VerifyWhen::Disk;
+        ensure!(!(reads_back && is_stream), "--verify disk is for files, and `-` is a stream");
         if let CopyRoute::Up { sources, .. } = &route {
             check_sources(sources)?;
         }
@@ -202,12 +205,16 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
             session.leave();
             Ok(())
         }
-        CopyRoute::Down { groups, destination } => groups.iter().try_for_each(|(host, sources)| {
-            let session = start(host, &ask_for(sources))?;
-            let asked = AskedNames::of(sources, options.recursive);
-            receive::receive(session.channel(), destination, &options, Some(asked), meter)?;
-            session.close()
-        }),
+        CopyRoute::Down { groups, destination } => {
+            let taken = (groups.len() > 1).then(PathSet::default);
+            groups.iter().try_for_each(|(host, sources)| {
+                let session = start(host, &ask_for(sources))?;
+                let (asked, taken) = (AskedNames::of(sources, options.recursive), taken.as_ref());
+                let channel = session.channel();
+                receive::receive(channel, destination, &options, Some(asked), taken, meter)?;
+                session.close()
+            })
+        }
         CopyRoute::FromStdin { host, destination } => {
             let request = CopyRequest::ReceiveStream { destination: destination.clone() };
             let session = start(host, &request)?;
@@ -224,12 +231,13 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
             session.close()
         }
         CopyRoute::Across { groups, host, destination } => {
+            let taken = (groups.len() > 1).then(PathSet::default);
             groups.iter().try_for_each(|(from, sources)| {
                 let destination = destination.clone();
                 let request = CopyRequest::Receive { destination, options: options.clone() };
                 let receiver = start(host, &request)?;
                 let sender = start(from, &ask_for(sources))?;
-                relay::relay(sender.channel(), receiver.channel(), meter)?;
+                relay::relay(sender.channel(), receiver.channel(), taken.as_ref(), meter)?;
                 sender.close()?;
                 receiver.close()
             })
@@ -272,6 +280,7 @@ fn route(paths: &[OsString]) -> Result<CopyRoute> {
     // With several groups no one of them says that a directory is meant.
     let as_directory = |path: &[u8]| match groups.len() {
         0 | 1 => path.to_vec(),
+        _ if path.ends_with(b"/") => path.to_vec(),
         _ => [path, b"/"].concat(),
     };
     match destination {
@@ -279,6 +288,7 @@ fn route(paths: &[OsString]) -> Result<CopyRoute> {
             bail!("neither end is HOST:PATH: cp(1) copies on one machine")
         }
         CopyTarget::Local(path) => {
+            ensure!(!path.is_empty(), "the destination has no name");
             let destination = as_directory(path);
             Ok(CopyRoute::Down { groups, destination })
         }
@@ -399,6 +409,11 @@ mod tests {
             of("h:a -").unwrap(),
             CopyRoute::ToStdout { host: "h".into(), source: path("a") }
         );
+        let mut unnamed = arguments("h:a g:b");
+        unnamed.push(OsString::new());
+        assert!(route(&unnamed).is_err());
+        let CopyRoute::Down { destination, .. } = of("h:a g:b d/").unwrap() else { panic!() };
+        assert_eq!(destination, b"d/");
         for line in ["a b", "a h:b c", "- b", "a -", "- -", "- a h:b", "h:a h:b -"] {
             assert!(of(line).is_err(), "{line}");
         }

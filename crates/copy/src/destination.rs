@@ -23,7 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use weft_sync::Mutex;
 
-use crate::messages::{ListedEntry, SourceTime};
+use crate::messages::{ListedEntry, SourceTime, Xattr};
 use crate::rel_path::{RelPath, companion, escape};
 
 /// Permissions that are carried. Set-user-ID and set-group-ID are not: a sender must not make
@@ -35,6 +35,8 @@ const ALL_MODE_BITS: u32 = 0o7777;
 /// that was killed here lives on there for as long as it takes to notice.
 const LOCK_TRIES: u32 = 60;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// Links that lead on from the destination, at most, as Linux has it.
+const LINKS_MAX: usize = 40;
 
 /// A directory below the destination, or itself.
 pub type DirFd = Arc<OwnedFd>;
@@ -149,7 +151,13 @@ impl EntryPlace {
     /// Lets its owner read and write the file there, unless another copy is about to finish it;
     /// whether it did.
     fn make_writable(&self) -> io::Result<bool> {
-        let file = self.read()?;
+        let file = match self.read() {
+            // It is not there, or may not be opened at all: whoever asks was refused for good.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Errno::ACCESS.into());
+            }
+            file => file?,
+        };
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             locked => locked?,
@@ -193,7 +201,8 @@ impl EntryPlace {
         let new = self.beside("weft-link");
         new.remove()?;
         rustix::fs::symlinkat(OsStr::from_bytes(target), &*new.dir, &new.name)?;
-        new.rename(self)
+        // If it cannot have its name, that is the reason to tell.
+        new.rename(self).inspect_err(|_| _ = new.remove())
     }
 
     /// Where the link there leads.
@@ -214,9 +223,9 @@ impl EntryPlace {
         new.remove()?;
         let none = AtFlags::empty();
         rustix::fs::linkat(&*to.dir, &to.name, &*new.dir, &new.name, none)?;
-        new.rename(self)?;
-        // A rename between two names of one file leaves both.
-        new.remove()
+        let renamed = new.rename(self);
+        // A rename between two names of one file leaves both, as does one that fails.
+        renamed.and(new.remove())
     }
 }
 
@@ -250,9 +259,10 @@ impl DestinationTree {
                 return Err(error).context(format!("looking at {shown}"));
             }
             _ => {
-                let name = named.file_name().with_context(|| format!("{shown} is no file"))?;
+                let file = follow(&named);
+                let name = file.file_name().with_context(|| format!("{shown} is no file"))?;
                 single = Some(RelPath::parse(name.as_bytes())?);
-                let parent = named.parent().filter(|path| !path.as_os_str().is_empty());
+                let parent = file.parent().filter(|path| !path.as_os_str().is_empty());
                 parent.unwrap_or(Path::new(".")).to_path_buf()
             }
         };
@@ -345,7 +355,17 @@ impl DestinationTree {
         let mode = Mode::from_raw_mode(mode & 0o777 | 0o700);
         match rustix::fs::mkdirat(&*place.dir, &place.name, mode) {
             Ok(()) => Ok(()),
-            Err(Errno::EXIST) => open_dir(&place.dir, &place.name).map(drop),
+            Err(Errno::EXIST) => {
+                let dir = open_dir(&place.dir, &place.name)?;
+                let now = rustix::fs::fstat(&dir)?;
+                let is_mine = now.st_uid == rustix::process::geteuid().as_raw();
+                if is_mine && now.st_mode & 0o700 != 0o700 {
+                    // Its mode is set at the end, as that of a new one.
+                    let mode = Mode::from_raw_mode(now.st_mode & ALL_MODE_BITS | 0o700);
+                    rustix::fs::fchmod(&dir, mode)?;
+                }
+                Ok(())
+            }
             Err(errno) => Err(errno.into()),
         }
     }
@@ -361,17 +381,23 @@ impl DestinationTree {
         if let Some((uid, gid)) = other {
             rustix::fs::fchown(fd, Some(uid), Some(gid))?;
         }
-        // Before the mode, which may forbid it.
-        for (name, value) in &entry.xattrs {
+        // Those of the system are not a sender's to set.
+        let is_missing =
+            |(name, value): &&Xattr| name.starts_with(b"user.") && !has_xattr(fd, name, value);
+        let missing: Vec<_> = entry.xattrs.iter().filter(is_missing).collect();
+        let is_opened = !missing.is_empty() && now.st_mode & 0o200 == 0;
+        if is_opened {
+            // The mode may forbid it.
+            let mode = Mode::from_raw_mode(now.st_mode & ALL_MODE_BITS | 0o200);
+            rustix::fs::fchmod(fd, mode)?;
+        }
+        for (name, value) in missing {
             let name = OsStr::from_bytes(name);
-            // Those of the system are not a sender's to set.
-            if name.as_bytes().starts_with(b"user.") {
-                rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())?;
-            }
+            rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())?;
         }
         let mode = entry.mode & MODE_MASK;
         // A new owner takes bits of the mode away.
-        if other.is_some() || now.st_mode & ALL_MODE_BITS != mode {
+        if other.is_some() || is_opened || now.st_mode & ALL_MODE_BITS != mode {
             rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
         }
         Ok(rustix::fs::futimens(fd, &times(entry.modified))?)
@@ -396,6 +422,12 @@ impl DestinationTree {
     }
 }
 
+fn has_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> bool {
+    let mut there = vec![0; value.len() + 1];
+    let len = rustix::fs::fgetxattr(fd, OsStr::from_bytes(name), &mut there[..]);
+    len.is_ok_and(|len| there[..len] == *value)
+}
+
 fn is_owned_by(stat: &Stat, uid: Uid, gid: Gid) -> bool {
     (stat.st_uid, stat.st_gid) == (uid.as_raw(), gid.as_raw())
 }
@@ -416,6 +448,16 @@ fn open_dir(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
         }
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Where the links at the end of `path` lead, whether something is there or not.
+fn follow(path: &Path) -> PathBuf {
+    let mut at = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&at) else { break };
+        at = at.parent().unwrap_or(Path::new("")).join(target);
+    }
+    at
 }
 
 /// When a file was changed last.
@@ -440,4 +482,86 @@ pub fn expand_home(path: &[u8]) -> PathBuf {
 
 fn show(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::messages::ListedKind;
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & ALL_MODE_BITS
+    }
+
+    #[test]
+    fn while_the_copy_lasts_a_directory_that_is_there_can_be_written() {
+        let dir = weft_testkit::Dir::new("read-only-there");
+        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
+        fs::create_dir(dir.path("sub")).unwrap();
+        set_mode(&dir.path("sub"), 0o1555);
+        let sub = RelPath::parse(b"sub").unwrap();
+        tree.unwrap().make_directory(&sub, 0o555).unwrap();
+        assert_eq!(mode(&dir.path("sub")), 0o1755);
+    }
+
+    #[test]
+    fn a_directory_that_may_not_be_written_is_not_taken_for_a_missing_file() {
+        if weft_testkit::is_root() {
+            return weft_testkit::skip("root may write everywhere");
+        }
+        let dir = weft_testkit::Dir::new("read-only-dir");
+        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
+        fs::create_dir(dir.path("sub")).unwrap();
+        set_mode(&dir.path("sub"), 0o555);
+        let place = tree.unwrap().place(&RelPath::parse(b"sub/file").unwrap()).unwrap().unwrap();
+        let error = place.beside("weft-part").open_partial().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    /// The mode matters to others than root.
+    #[test]
+    fn attributes_are_set_where_the_mode_forbids_it() {
+        let dir = weft_testkit::Dir::new("read-only-xattrs");
+        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
+        let path = dir.write("file", "content");
+        let none = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(&path, "user.weft", b"old", none).is_err() {
+            return weft_testkit::skip("the file system has no extended attributes");
+        }
+        set_mode(&path, 0o444);
+        let entry = ListedEntry {
+            path: b"file".to_vec(),
+            kind: ListedKind::File { size: 7, digest: None },
+            mode: 0o444,
+            modified: SourceTime::default(),
+            owner: (u32::MAX, u32::MAX),
+            xattrs: vec![(b"user.weft".to_vec(), b"new".to_vec())],
+        };
+        let file = File::open(&path).unwrap();
+        tree.unwrap().set_attributes(file.as_fd(), &entry).unwrap();
+        assert!(has_xattr(file.as_fd(), b"user.weft", b"new"));
+        assert!(!has_xattr(file.as_fd(), b"user.weft", b"ne"));
+        assert_eq!(mode(&path), 0o444);
+    }
+
+    #[test]
+    fn a_link_that_cannot_have_its_name_is_not_left_under_another() {
+        let dir = weft_testkit::Dir::new("link-in-the-way");
+        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
+        let tree = tree.unwrap();
+        let place = |name: &[u8]| tree.place(&RelPath::parse(name).unwrap()).unwrap().unwrap();
+        fs::create_dir(dir.path("in-the-way")).unwrap();
+        dir.write("file", "content");
+        let count = || fs::read_dir(dir.root()).unwrap().count();
+        place(b"in-the-way").make_symlink(b"file").unwrap_err();
+        assert_eq!(count(), 2);
+        place(b"in-the-way").make_hardlink(&place(b"file")).unwrap_err();
+        assert_eq!(count(), 2);
+    }
 }

@@ -27,7 +27,7 @@ pub fn serve(channel: &MessageChannel, request: &[u8]) -> Result<()> {
     let meter = Meter::new(ShowStyle::Silent, false);
     match request {
         CopyRequest::Receive { destination, options } => {
-            receive::receive(channel, &destination, &options, None, &meter)?;
+            receive::receive(channel, &destination, &options, None, None, &meter)?;
             // All is there and has been said; a near end that has heard it may be gone.
             let _ = channel.finish(END_LIMIT);
             return Ok(());

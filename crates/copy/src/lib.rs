@@ -9,8 +9,8 @@
 //! finished overlaps, and the first bytes are sent before they are wanted.
 //!
 //! The core has no I/O: [`messages`], [`byte_ranges`], [`record`], [`partial`] (what is durable
-//! and in which order it becomes so), [`plan`] (what goes when), [`rel_path`], [`target`]. The rest
-//! is a thin shell of files and threads.
+//! and in which order it becomes so), [`plan`] (what goes when), [`rel_path`], [`path_set`],
+//! [`target`]. The rest is a thin shell of files and threads.
 //!
 //! Invariant: what a far end says is checked before anything is done: it names files and bytes of
 //! this copy only, and nothing outside of the destination is written.
@@ -27,6 +27,7 @@ pub mod far;
 pub mod messages;
 pub mod meter;
 pub mod partial;
+pub mod path_set;
 pub mod plan;
 pub mod receive;
 mod received_file;

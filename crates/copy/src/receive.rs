@@ -36,6 +36,7 @@ use crate::messages::{
     parse_message, send_replies,
 };
 use crate::meter::{Meter, add};
+use crate::path_set::{IS_TAKEN, PathSet};
 use crate::received_file::{LargeFile, write_small};
 use crate::record::SourceIdentity;
 use crate::rel_path::{RelPath, escape};
@@ -71,6 +72,7 @@ enum DiskWork {
 struct FileReceiver<'a> {
     options: &'a CopyOptions,
     asked: Option<AskedNames>,
+    taken: Option<&'a PathSet>,
     meter: &'a Meter,
     tree: DestinationTree,
     files: Mutex<OpenFiles>,
@@ -84,6 +86,8 @@ struct FileReceiver<'a> {
     fatal: Mutex<Option<String>>,
     /// Once all is listed, until the last file is closed.
     late: Mutex<Option<LateEntries>>,
+    /// Files that are not there as the sender has them: a link to one would have other content.
+    failed: PathSet,
     is_finished: AtomicBool,
     /// Something was written that was not flushed by itself.
     needs_flush: AtomicBool,
@@ -91,7 +95,7 @@ struct FileReceiver<'a> {
 }
 
 /// Receives into `destination` what the far end sends: what it was `asked` for, if this is the end
-/// that asks.
+/// that asks. If several hosts are asked in turn, `taken` has what those before have listed.
 ///
 /// # Errors
 /// The copy cannot go on: the channel has failed, the disk is full, the destination cannot be
@@ -101,8 +105,10 @@ pub fn receive(
     destination: &[u8],
     options: &CopyOptions,
     asked: Option<AskedNames>,
+    taken: Option<&PathSet>,
     meter: &Meter,
 ) -> Result<()> {
+    meter.is_listed.store(false, Ordering::Relaxed);
     let mut incoming = channel.receiver();
     let first = incoming.recv()?.context("the far end has ended")?.into_bytes()?;
     let (ToReceiver::Begin { sources, has_directory }, _) = parse_message(&first)? else {
@@ -117,6 +123,7 @@ pub fn receive(
     let receiver = FileReceiver {
         options,
         asked,
+        taken,
         meter,
         tree,
         files: Mutex::default(),
@@ -126,6 +133,7 @@ pub fn receive(
         disk: WorkQueue::new(usize::MAX),
         fatal: Mutex::default(),
         late: Mutex::default(),
+        failed: PathSet::default(),
         is_finished: AtomicBool::new(false),
         needs_flush: AtomicBool::new(false),
         to,
@@ -230,15 +238,32 @@ impl FileReceiver<'_> {
         self.tree.map(path)
     }
 
-    fn take_entry(&self, entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
+    fn take_entry(&self, mut entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
+        if !self.options.xattrs {
+            // They were not asked for.
+            entry.xattrs.clear();
+        }
         let number = late.listed;
         late.listed += 1;
-        let path = self.path(&entry.path, matches!(entry.kind, ListedKind::Directory))?;
+        let is_directory = matches!(entry.kind, ListedKind::Directory);
+        let path = self.path(&entry.path, is_directory)?;
+        if let ListedKind::File { size, .. } = entry.kind {
+            self.files.lock().unclosed.insert(number);
+            add(&self.meter.files, 1);
+            add(&self.meter.bytes, size);
+        }
+        if !is_directory
+            && let Some(taken) = self.taken
+            && !taken.insert(path.as_bytes())?
+        {
+            let error = io::Error::other(IS_TAKEN);
+            return match entry.kind {
+                ListedKind::File { .. } => self.failed(number, &path, &error),
+                _ => self.problem(&path, &error),
+            };
+        }
         let outcome = match &entry.kind {
             ListedKind::File { size, digest } => {
-                self.files.lock().unclosed.insert(number);
-                add(&self.meter.files, 1);
-                add(&self.meter.bytes, *size);
                 let (size, digest) = (*size, *digest);
                 return self.take_file(number, entry, size, digest, path);
             }
@@ -247,14 +272,14 @@ impl FileReceiver<'_> {
                 self.needs_flush.store(true, Ordering::Relaxed);
                 let made = self.tree.make_directory(&path, entry.mode);
                 if made.is_ok() {
-                    late.directories.push((path.clone(), entry));
+                    late.add_directory(path.clone(), entry);
                 }
                 made
             }
             ListedKind::Symlink { target } => self.make_symlink(&path, &entry, target),
             ListedKind::Hardlink { to } => {
                 let to = self.path(to, false)?;
-                late.hardlinks.push((path.clone(), to));
+                late.add_hardlink(path.clone(), to);
                 Ok(())
             }
         };
@@ -371,7 +396,7 @@ impl FileReceiver<'_> {
         };
         if size == 0 {
             self.needs_flush.store(true, Ordering::Relaxed);
-            write_small(&self.tree, &place, &entry, &[])?;
+            write_small(&self.tree, &place, &entry, None, false)?;
             self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
             return Ok(());
         }
@@ -382,6 +407,10 @@ impl FileReceiver<'_> {
     }
 
     fn close(&self, number: u64, size: u64, path: &RelPath, outcome: FileOutcome) -> Result<()> {
+        if matches!(outcome, FileOutcome::Failed(_)) {
+            // Before it is closed: links are made once all are.
+            self.failed.insert(path.as_bytes())?;
+        }
         let mut files = self.files.lock();
         // Two workers may fail at pieces of one file.
         if !files.unclosed.remove(&number) {
@@ -535,7 +564,8 @@ impl FileReceiver<'_> {
                 return Err(io::Error::other("the far end sent it in parts"));
             };
             self.needs_flush.store(true, Ordering::Relaxed);
-            write_small(&self.tree, &file.place, &file.entry, bytes)?;
+            let piece = Some((piece, bytes));
+            write_small(&self.tree, &file.place, &file.entry, piece, self.options.read_back)?;
             add_bytes();
             return Ok(true);
         };

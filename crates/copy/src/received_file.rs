@@ -46,20 +46,22 @@ pub(crate) struct LargeFile {
     state: Mutex<LargeState>,
     is_checkpoint_due: AtomicBool,
     checked: Mutex<Moment>,
-    /// One checkpoint at a time.
-    flushing: Mutex<()>,
+    /// One checkpoint at a time, and none once the file has its name: no record may be left then.
+    is_finished: Mutex<bool>,
 }
 
 struct LargeState {
     partial: PartialFile,
     /// Pieces that were written and not read back from the disk yet, if that is asked for.
     unread: Vec<FilePiece>,
+    is_whole: bool,
 }
 
 /// What a piece has led to.
 pub(crate) struct PieceStep {
     /// It was not there before: what is sent unasked may be.
     pub is_new: bool,
+    /// The file is whole now, and was not before: pieces that were not wanted may follow.
     pub is_whole: bool,
     pub wants_checkpoint: bool,
 }
@@ -84,10 +86,10 @@ impl LargeFile {
             size: source.size,
             is_resumed,
             reads_back,
-            state: Mutex::new(LargeState { partial, unread: Vec::new() }),
+            state: Mutex::new(LargeState { partial, unread: Vec::new(), is_whole: false }),
             is_checkpoint_due: AtomicBool::new(false),
             checked: Mutex::new(clock::now()),
-            flushing: Mutex::new(()),
+            is_finished: Mutex::new(false),
         })
     }
 
@@ -123,11 +125,12 @@ impl LargeFile {
             state.partial.sent();
         }
         let (is_whole, at_risk) = (state.partial.is_whole(), state.partial.at_risk());
+        let was_whole = std::mem::replace(&mut state.is_whole, is_whole);
         drop(state);
         let is_late = self.checked.lock().elapsed() >= AT_RISK_TIME && at_risk > 0;
         let is_due = !is_whole && (at_risk >= AT_RISK_MAX || is_late);
         let wants_checkpoint = is_due && !self.is_checkpoint_due.swap(true, Ordering::AcqRel);
-        Ok(PieceStep { is_new, is_whole, wants_checkpoint })
+        Ok(PieceStep { is_new, is_whole: is_whole && !was_whole, wants_checkpoint })
     }
 
     /// Takes away what may be there of a hole. File systems that cannot get zeroes in its place.
@@ -149,7 +152,10 @@ impl LargeFile {
 
     /// Makes durable what has arrived, and then the record of it.
     pub fn checkpoint(&self, place: &EntryPlace) -> io::Result<()> {
-        let _one_at_a_time = self.flushing.lock();
+        let is_finished = self.is_finished.lock();
+        if *is_finished {
+            return Ok(());
+        }
         *self.checked.lock() = clock::now();
         self.is_checkpoint_due.store(false, Ordering::Release);
         let (unread, end) = {
@@ -164,25 +170,9 @@ impl LargeFile {
             self.file.write_all_at(&[0], end - 1)?;
         }
         rustix::fs::fdatasync(&self.file)?;
-        self.read_back(&unread)?;
+        read_back(&self.file, &unread)?;
         let Some(record) = self.state.lock().partial.flushed() else { return Ok(()) };
         write_record(place, &record)
-    }
-
-    /// Reads pieces from the disk, and compares their hashes.
-    fn read_back(&self, pieces: &[FilePiece]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for piece in pieces {
-            let len = std::num::NonZeroU64::new(piece.len);
-            // Only a request; where it is not heeded the cache is compared.
-            let _ = rustix::fs::fadvise(&self.file, piece.offset, len, Advice::DontNeed);
-            bytes.resize(usize::try_from(piece.len).map_err(io::Error::other)?, 0);
-            self.file.read_exact_at(&mut bytes, piece.offset)?;
-            if piece.hash.is_some_and(|hash| blake3::hash(&bytes) != hash) {
-                return Err(io::Error::other("the disk gives back other bytes than were written"));
-            }
-        }
-        Ok(())
     }
 
     /// Gives the file, which is whole, its name.
@@ -192,7 +182,7 @@ impl LargeFile {
         place: &EntryPlace,
         entry: &ListedEntry,
     ) -> io::Result<()> {
-        let _one_at_a_time = self.flushing.lock();
+        let mut is_finished = self.is_finished.lock();
         let is_flushed = self.is_for_flusher();
         // A hole at the end. Not before: a power failure could leave all of the length, and none of
         // the bytes of a file that is not flushed.
@@ -203,9 +193,12 @@ impl LargeFile {
                 FinishStep::FlushFile if is_flushed => {
                     rustix::fs::fsync(&self.file)?;
                     let unread = std::mem::take(&mut self.state.lock().unread);
-                    self.read_back(&unread)?;
+                    read_back(&self.file, &unread)?;
                 }
-                FinishStep::Rename => place.beside(PART).rename(place)?,
+                FinishStep::Rename => {
+                    place.beside(PART).rename(place)?;
+                    *is_finished = true;
+                }
                 FinishStep::FlushDirectory if is_flushed => rustix::fs::fsync(&*place.dir)?,
                 FinishStep::RemoveRecord => {
                     place.beside(RECORD).remove()?;
@@ -217,6 +210,22 @@ impl LargeFile {
         }
         Ok(())
     }
+}
+
+/// Reads pieces, which were flushed, from the disk, and compares their hashes.
+fn read_back(file: &File, pieces: &[FilePiece]) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        let len = std::num::NonZeroU64::new(piece.len);
+        // Only a request; where it is not heeded the cache is compared.
+        let _ = rustix::fs::fadvise(file, piece.offset, len, Advice::DontNeed);
+        bytes.resize(usize::try_from(piece.len).map_err(io::Error::other)?, 0);
+        file.read_exact_at(&mut bytes, piece.offset)?;
+        if piece.hash.is_some_and(|hash| blake3::hash(&bytes) != hash) {
+            return Err(io::Error::other("the disk gives back other bytes than were written"));
+        }
+    }
+    Ok(())
 }
 
 fn read_record(place: &EntryPlace) -> Option<CopyRecord> {
@@ -246,19 +255,27 @@ fn write_record(place: &EntryPlace, record: &[u8]) -> io::Result<()> {
     new.rename(&place.beside(RECORD))
 }
 
-/// Writes a file of one piece.
+/// Writes a file of one piece, or an empty one without any; reads it back from the disk if
+/// `reads_back`.
 pub(crate) fn write_small(
     tree: &DestinationTree,
     place: &EntryPlace,
     entry: &ListedEntry,
-    bytes: &[u8],
+    piece: Option<(&FilePiece, &[u8])>,
+    reads_back: bool,
 ) -> io::Result<()> {
+    let bytes = piece.map_or(&[][..], |(_, bytes)| bytes);
     let part = place.beside(PART);
     let file = part.open_partial()?;
+    forget_record(place)?;
     if file.metadata()?.len() > bytes.len() as u64 {
         file.set_len(0)?;
     }
     file.write_all_at(bytes, 0)?;
+    if let Some((piece, _)) = piece.filter(|_| reads_back) {
+        rustix::fs::fdatasync(&file)?;
+        read_back(&file, std::slice::from_ref(piece))?;
+    }
     tree.set_attributes(file.as_fd(), entry)?;
     part.rename(place)
 }
@@ -268,22 +285,91 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
-    use crate::messages::SourceTime;
+    use crate::messages::{ListedKind, SourceTime};
     use crate::rel_path::RelPath;
+
+    fn tree(dir: &weft_testkit::Dir) -> (DestinationTree, EntryPlace) {
+        let named = dir.root().as_os_str().as_bytes();
+        let tree = DestinationTree::open(named, 1, true, false).unwrap();
+        let place = tree.place(&RelPath::parse(b"big").unwrap()).unwrap().unwrap();
+        (tree, place)
+    }
+
+    fn open(place: &EntryPlace, size: u64, secs: i64) -> LargeFile {
+        let source = SourceIdentity { size, modified: SourceTime { secs, nanos: 0 }, digest: None };
+        LargeFile::open(place, source, false).unwrap()
+    }
+
+    fn entry(size: u64) -> ListedEntry {
+        ListedEntry {
+            path: b"big".to_vec(),
+            kind: ListedKind::File { size, digest: None },
+            mode: 0o644,
+            modified: SourceTime::default(),
+            owner: (u32::MAX, u32::MAX),
+            xattrs: Vec::new(),
+        }
+    }
+
+    fn names(dir: &weft_testkit::Dir) -> Vec<String> {
+        let names = std::fs::read_dir(dir.root()).unwrap();
+        names.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_that_has_its_name_gets_no_record() {
+        let dir = weft_testkit::Dir::new("late-checkpoint");
+        let (tree, place) = tree(&dir);
+        let file = open(&place, PIECE_MAX, 1);
+        let bytes = vec![7; PIECE_MAX as usize];
+        let hash = Some(*blake3::hash(&bytes).as_bytes());
+        let piece = FilePiece { file: 0, offset: 0, len: PIECE_MAX, hash, is_last: true };
+        assert!(file.take(&piece, Some(&bytes)).unwrap().is_whole);
+        assert!(!file.take(&piece, Some(&bytes)).unwrap().is_whole, "it is finished once");
+        file.finish(&tree, &place, &entry(PIECE_MAX)).unwrap();
+        // One that was due before, and comes late.
+        file.checkpoint(&place).unwrap();
+        assert_eq!(names(&dir), ["big"]);
+    }
+
+    #[test]
+    fn a_file_that_has_become_small_leaves_no_record() {
+        let dir = weft_testkit::Dir::new("small-now");
+        let (tree, place) = tree(&dir);
+        let bytes = vec![7; PIECE_MAX as usize];
+        let hash = Some(*blake3::hash(&bytes).as_bytes());
+        let piece = FilePiece { file: 0, offset: 0, len: PIECE_MAX, hash, is_last: false };
+        let file = open(&place, 2 * PIECE_MAX, 1);
+        file.take(&piece, Some(&bytes)).unwrap();
+        file.checkpoint(&place).unwrap();
+        drop(file);
+        assert_eq!(names(&dir).len(), 2);
+        write_small(&tree, &place, &entry(4), None, false).unwrap();
+        assert_eq!(names(&dir), ["big"]);
+    }
+
+    #[test]
+    fn a_small_file_has_its_name_once_it_was_read_back() {
+        let dir = weft_testkit::Dir::new("small-read-back");
+        let (tree, place) = tree(&dir);
+        // What a disk that gives back other bytes looks like.
+        let hash = Some(*blake3::hash(b"good").as_bytes());
+        let piece = FilePiece { file: 0, offset: 0, len: 4, hash, is_last: true };
+        let write =
+            |bytes: &[u8]| write_small(&tree, &place, &entry(4), Some((&piece, bytes)), true);
+        write(b"evil").unwrap_err();
+        assert!(!names(&dir).contains(&"big".into()));
+        write(b"good").unwrap();
+        assert_eq!(names(&dir), ["big"]);
+    }
 
     /// Not with the length of the file alone: another source had its place meanwhile.
     #[test]
     fn a_record_ends_with_what_it_is_about() {
         const SIZE: u64 = 2 * PIECE_MAX;
         let dir = weft_testkit::Dir::new("stale-record");
-        let named = dir.root().as_os_str().as_bytes();
-        let tree = DestinationTree::open(named, 1, true, false).unwrap();
-        let place = tree.place(&RelPath::parse(b"big").unwrap()).unwrap().unwrap();
-        let open = |secs| {
-            let modified = SourceTime { secs, nanos: 0 };
-            let source = SourceIdentity { size: SIZE, modified, digest: None };
-            LargeFile::open(&place, source, false).unwrap()
-        };
+        let (_, place) = tree(&dir);
+        let open = |secs| open(&place, SIZE, secs);
         let bytes = vec![7; PIECE_MAX as usize];
         let write = |file: &LargeFile, offset| {
             let hash = Some(*blake3::hash(&bytes).as_bytes());

@@ -1,6 +1,7 @@
 //! From host to host through this one: passes on what a sender and a receiver say to each other.
 //!
-//! Invariant: messages go on as they came, and what is shown is read from them.
+//! Invariant: messages go on as they came, and what is shown is read from them. Only an entry that
+//! would replace what another host has sent does not: the receivers do not know of each other.
 //!
 //! Order: [`relay`] is all.
 
@@ -8,26 +9,34 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use anyhow::{Context, Result, bail};
-use weft_session::MessageChannel;
+use anyhow::{Context, Result, bail, ensure};
+use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::Mutex;
 
 use crate::messages::{
-    FileOutcome, FilePiece, ListedKind, OPEN_FILES_MAX, ToReceiver, ToSender, parse_message,
-    parse_replies,
+    FileOutcome, FilePiece, ListedEntry, ListedKind, OPEN_FILES_MAX, ToReceiver, ToSender,
+    parse_message, parse_replies, send_message, send_replies,
 };
 use crate::meter::{Meter, add};
+use crate::path_set::{IS_TAKEN, PathSet};
 use crate::rel_path::escape;
 
-/// Passes messages on until the copy is over.
+/// Passes messages on until the copy is over. If several hosts send in turn, `taken` has what those
+/// before have listed.
 ///
 /// # Errors
 /// It could not go on.
-pub fn relay(sender: &MessageChannel, receiver: &MessageChannel, meter: &Meter) -> Result<()> {
-    let counts = Mutex::default();
+pub fn relay(
+    sender: &MessageChannel,
+    receiver: &MessageChannel,
+    taken: Option<&PathSet>,
+    meter: &Meter,
+) -> Result<()> {
+    meter.is_listed.store(false, Ordering::Relaxed);
+    let files = Mutex::default();
     thread::scope(|scope| {
-        let forward = scope.spawn(|| to_receiver(sender, receiver, meter, &counts));
-        let outcome = to_sender(receiver, sender, meter, &counts);
+        let forward = scope.spawn(|| to_receiver(sender, receiver, taken, meter, &files));
+        let outcome = to_sender(receiver, sender, meter, &files);
         if let Err(error) = &outcome {
             sender.abort(&format!("{error:#}"));
         }
@@ -36,16 +45,20 @@ pub fn relay(sender: &MessageChannel, receiver: &MessageChannel, meter: &Meter) 
     })
 }
 
-/// Which pieces count as copied: those of files that are wanted, also if they came unasked. Of more
-/// files than may be open at once nothing is counted.
+/// Files that are passed on, and which of their pieces count as copied: those of files that are
+/// wanted, also if they came unasked. Of more files than may be open at once nothing is known.
 #[derive(Default)]
-struct PieceCounts {
+struct RelayedFiles {
+    /// Names of files that are not closed.
+    names: HashMap<u64, Vec<u8>>,
+    /// The receiver has said its last word.
+    is_finished: bool,
     wanted: HashSet<u64>,
     /// Bytes that came before their file was wanted: of the file, and on the way.
     early: HashMap<u64, (u64, u64)>,
 }
 
-impl PieceCounts {
+impl RelayedFiles {
     fn passed(&mut self, piece: &FilePiece, meter: &Meter) {
         let bytes = (piece.len, piece.hash.map_or(0, |_| piece.len));
         if self.wanted.contains(&piece.file) {
@@ -64,9 +77,17 @@ impl PieceCounts {
         count(self.early.remove(&file).unwrap_or_default(), meter);
     }
 
-    fn close(&mut self, file: u64) {
+    fn list(&mut self, file: u64, name: &[u8]) {
+        if self.names.len() < OPEN_FILES_MAX {
+            self.names.insert(file, name.to_vec());
+        }
+    }
+
+    /// The name of the file.
+    fn close(&mut self, file: u64) -> Option<Vec<u8>> {
         self.wanted.remove(&file);
         self.early.remove(&file);
+        self.names.remove(&file)
     }
 }
 
@@ -75,29 +96,90 @@ fn count((done, moved): (u64, u64), meter: &Meter) {
     add(&meter.bytes_moved, moved);
 }
 
+/// What a sender lists, and what of it is refused here.
+struct RelayedList<'a> {
+    listed: u64,
+    taken: Option<&'a PathSet>,
+    /// Files that were refused.
+    refused: PathSet,
+    sender: ChannelSender,
+    meter: &'a Meter,
+}
+
+impl RelayedList<'_> {
+    /// Takes entries of the list; whether one was refused, and is another now.
+    fn take(&mut self, entries: &mut [ListedEntry], files: &Mutex<RelayedFiles>) -> Result<bool> {
+        let mut is_changed = false;
+        for entry in entries {
+            if let ListedKind::File { size, .. } = entry.kind {
+                add(&self.meter.files, 1);
+                add(&self.meter.bytes, size);
+                files.lock().list(self.listed, &entry.path);
+            }
+            if self.is_taken(entry)? {
+                is_changed = true;
+                if matches!(entry.kind, ListedKind::File { .. }) {
+                    files.lock().close(self.listed);
+                }
+                self.refuse(entry)?;
+            }
+            self.listed += 1;
+        }
+        Ok(is_changed)
+    }
+
+    fn is_taken(&self, entry: &ListedEntry) -> Result<bool> {
+        let Some(taken) = self.taken else { return Ok(false) };
+        match &entry.kind {
+            ListedKind::Directory => Ok(false),
+            ListedKind::Hardlink { to } if self.refused.contains(to) => Ok(true),
+            _ => Ok(!taken.insert(&entry.path)?),
+        }
+    }
+
+    fn refuse(&self, entry: &mut ListedEntry) -> Result<()> {
+        let why = format!("{}: {IS_TAKEN}", escape(&entry.path));
+        self.meter.problem(&why);
+        let path = match &entry.kind {
+            ListedKind::Hardlink { to } => to.clone(),
+            _ => entry.path.clone(),
+        };
+        if matches!(entry.kind, ListedKind::File { .. }) {
+            self.refused.insert(&path)?;
+            let outcome = FileOutcome::Failed(why);
+            send_replies(&self.sender, &[ToSender::Closed { file: self.listed, outcome }])?;
+        }
+        // The numbers of those behind it stay, and a link of a file to itself changes nothing.
+        (entry.path, entry.kind) = (path.clone(), ListedKind::Hardlink { to: path });
+        Ok(())
+    }
+}
+
 fn to_receiver(
     from: &MessageChannel,
     to: &MessageChannel,
+    taken: Option<&PathSet>,
     meter: &Meter,
-    counts: &Mutex<PieceCounts>,
+    files: &Mutex<RelayedFiles>,
 ) -> Result<()> {
     let (mut incoming, outgoing) = (from.receiver(), to.sender());
-    let passed = || -> Result<()> {
+    let (sender, refused) = (from.sender(), PathSet::default());
+    let mut list = RelayedList { listed: 0, taken, refused, sender, meter };
+    let mut passed = || -> Result<()> {
         while let Some(message) = incoming.recv()? {
             let bytes = message.into_bytes()?;
             let (head, _) = parse_message::<ToReceiver>(&bytes)?;
             match head {
-                ToReceiver::Entries(entries) => {
-                    for entry in entries {
-                        if let ListedKind::File { size, .. } = entry.kind {
-                            add(&meter.files, 1);
-                            add(&meter.bytes, size);
-                        }
+                ToReceiver::Entries(mut entries) => {
+                    let is_changed = list.take(&mut entries, files)?;
+                    if is_changed {
+                        send_message(&outgoing, &ToReceiver::Entries(entries), &[])?;
+                        continue;
                     }
                 }
                 ToReceiver::Pieces(pieces) => {
-                    let mut counts = counts.lock();
-                    pieces.iter().for_each(|piece| counts.passed(piece, meter));
+                    let mut files = files.lock();
+                    pieces.iter().for_each(|piece| files.passed(piece, meter));
                 }
                 ToReceiver::Problem(why) => meter.problem(&escape(why.as_bytes())),
                 ToReceiver::Listed { .. } => meter.is_listed.store(true, Ordering::Relaxed),
@@ -105,9 +187,9 @@ fn to_receiver(
             }
             outgoing.send(&[&bytes])?;
         }
+        ensure!(files.lock().is_finished, "it stopped before the copy was over");
         Ok(())
     };
-    let mut passed = passed;
     passed().inspect_err(|error| to.abort(&format!("the source's host: {error:#}")))
 }
 
@@ -115,27 +197,33 @@ fn to_sender(
     from: &MessageChannel,
     to: &MessageChannel,
     meter: &Meter,
-    counts: &Mutex<PieceCounts>,
+    files: &Mutex<RelayedFiles>,
 ) -> Result<()> {
     let (mut incoming, outgoing) = (from.receiver(), to.sender());
     while let Some(message) = incoming.recv().context("the destination's host")? {
         let bytes = message.into_bytes()?;
         let replies = parse_replies(&bytes)?;
+        // Before the sender hears of it, and may leave.
+        files.lock().is_finished |= replies.contains(&ToSender::Finished);
         outgoing.send(&[&bytes]).context("the source's host")?;
         for reply in replies {
-            if let ToSender::Closed { file, .. } = reply {
-                counts.lock().close(file);
-            }
+            let name = match reply {
+                ToSender::Closed { file, .. } => files.lock().close(file),
+                _ => None,
+            };
             match reply {
                 ToSender::Closed { outcome: FileOutcome::Complete, .. } => {
                     add(&meter.files_done, 1);
+                    if let Some(name) = name {
+                        meter.file(&escape(&name));
+                    }
                 }
                 ToSender::Closed { outcome: FileOutcome::Skipped, .. } => {
                     add(&meter.files_skipped, 1);
                 }
                 ToSender::Closed { outcome: FileOutcome::Failed(why), .. }
                 | ToSender::Problem(why) => meter.problem(&escape(why.as_bytes())),
-                ToSender::Wants { file, .. } => counts.lock().want(file, meter),
+                ToSender::Wants { file, .. } => files.lock().want(file, meter),
                 ToSender::Fatal(why) => bail!("{}", escape(why.as_bytes())),
                 ToSender::Finished => return Ok(()),
             }

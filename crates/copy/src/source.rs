@@ -5,7 +5,7 @@
 //!
 //! Order: [`describe`] for how many there are; then [`list`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +24,9 @@ use crate::rel_path::escape;
 /// Bytes of the extended attributes of an entry, at most.
 const XATTRS_MAX: usize = 64 * 1024;
 
+/// The device and the inode of a file.
+type InodeKey = (u64, u64);
+
 /// A file that is to be sent, as it was when it was listed.
 #[derive(Debug)]
 pub struct SourceFile {
@@ -35,7 +38,7 @@ pub struct SourceFile {
     pub modified: SourceTime,
     /// Whether it has holes.
     pub is_sparse: bool,
-    inode: (u64, u64),
+    inode: InodeKey,
 }
 
 /// What listing meets.
@@ -111,65 +114,113 @@ pub fn list(
     options: &CopyOptions,
     each: &mut dyn FnMut(Listing) -> Result<()>,
 ) -> Result<()> {
-    let mut names = HashMap::new();
-    let mut tops = HashMap::new();
+    let mut seen = SeenNames::of(sources);
     for source in sources {
         let root = expand_home(source);
-        // With a slash at the end, or without a name of its own, its content is meant.
-        let top = if source.ends_with(b"/") { None } else { root.file_name() };
-        let top = top.map(|name| name.as_bytes().to_vec()).unwrap_or_default();
         match std::fs::metadata(&root) {
             Err(error) => each(Listing::Problem(format!("{}: {error}", show(&root))))?,
             Ok(metadata) if metadata.is_dir() && !options.recursive => {
                 let why = "is a directory, which -r copies";
                 each(Listing::Problem(format!("{} {why}", show(&root))))?;
             }
-            Ok(metadata) => {
-                let this = (metadata.is_dir(), metadata.dev(), metadata.ino());
-                match tops.insert(top.clone(), this).filter(|_| !top.is_empty()) {
-                    // It was named twice.
-                    Some(before) if before == this => {}
-                    // Directories of one name are merged.
-                    Some((is_dir, ..)) if !is_dir || !this.0 => {
-                        let why = "has the name of a source before it, and would replace it";
-                        each(Listing::Problem(format!("{} {why}", show(&root))))?;
-                    }
-                    _ => walk(&root, &top, options, &mut names, each)?,
-                }
-            }
+            Ok(_) => walk(&root, &top_name(source, &root), options, &mut seen, each)?,
         }
     }
     Ok(())
 }
 
-/// Paths below the destination of files with several names, by device and inode.
-type HardlinkNames = HashMap<(u64, u64), Vec<u8>>;
+/// The name of a source at the top of the destination. With a slash at the end, or without a name
+/// of its own, its content is meant, and the name is empty.
+fn top_name(source: &[u8], root: &Path) -> Vec<u8> {
+    let top = if source.ends_with(b"/") { None } else { root.file_name() };
+    top.map(|name| name.as_bytes().to_vec()).unwrap_or_default()
+}
+
+/// What was listed before.
+struct SeenNames {
+    /// Paths below the destination of files with several names.
+    hardlinks: HashMap<InodeKey, Vec<u8>>,
+    /// Where several sources may have one path: each path, and whether it is a directory.
+    paths: Option<HashMap<Vec<u8>, (bool, InodeKey)>>,
+}
+
+/// What has the path of an entry already.
+#[derive(PartialEq, Eq)]
+enum PathBefore {
+    /// Nothing, or a directory that this one is merged with.
+    Free,
+    /// The same: it was named twice.
+    Same,
+    Other,
+}
+
+impl SeenNames {
+    fn of(sources: &[Vec<u8>]) -> Self {
+        let tops: Vec<_> =
+            sources.iter().map(|source| top_name(source, &expand_home(source))).collect();
+        let different = tops.iter().filter(|top| !top.is_empty()).collect::<HashSet<_>>().len();
+        let may_merge = tops.len() > 1 && different < tops.len();
+        Self { hardlinks: HashMap::new(), paths: may_merge.then(HashMap::new) }
+    }
+
+    fn before(&mut self, path: &[u8], metadata: &Metadata) -> PathBefore {
+        let Some(paths) = &mut self.paths else { return PathBefore::Free };
+        let this = (metadata.is_dir(), (metadata.dev(), metadata.ino()));
+        match paths.get(path) {
+            Some(before) if *before == this => PathBefore::Same,
+            Some((is_dir, _)) if !is_dir || !this.0 => PathBefore::Other,
+            _ => {
+                paths.insert(path.to_vec(), this);
+                PathBefore::Free
+            }
+        }
+    }
+}
 
 fn walk(
     root: &Path,
     top: &[u8],
     options: &CopyOptions,
-    names: &mut HardlinkNames,
+    seen: &mut SeenNames,
     each: &mut dyn FnMut(Listing) -> Result<()>,
 ) -> Result<()> {
-    for found in WalkDir::new(root).sort_by_file_name() {
-        let listing = match &found {
-            Err(error) => Listing::Problem(problem(error)),
-            Ok(found) => {
-                let below = found.path().strip_prefix(root).unwrap_or(Path::new(""));
-                let below = below.as_os_str().as_bytes();
-                let path = join(top, below);
-                let metadata = match found.depth() {
-                    0 => std::fs::metadata(root),
-                    _ => found.metadata().map_err(io::Error::from),
-                };
-                let listed = metadata
-                    .map_err(anyhow::Error::from)
-                    .and_then(|metadata| entry(found.path(), path, &metadata, options, names));
-                match listed {
-                    Ok(listing) => listing,
-                    Err(error) => Listing::Problem(format!("{}: {error:#}", show(found.path()))),
-                }
+    let mut walk = WalkDir::new(root).sort_by_file_name().into_iter();
+    while let Some(found) = walk.next() {
+        let found = match found {
+            Err(error) => {
+                each(Listing::Problem(problem(&error)))?;
+                continue;
+            }
+            Ok(found) => found,
+        };
+        let below = found.path().strip_prefix(root).unwrap_or(Path::new(""));
+        let path = join(top, below.as_os_str().as_bytes());
+        let metadata = match found.depth() {
+            0 => std::fs::metadata(root),
+            _ => found.metadata().map_err(io::Error::from),
+        };
+        let metadata = match metadata {
+            Err(error) => {
+                each(Listing::Problem(format!("{}: {error}", show(found.path()))))?;
+                continue;
+            }
+            Ok(metadata) => metadata,
+        };
+        let before = seen.before(&path, &metadata);
+        if metadata.is_dir() && before != PathBefore::Free {
+            walk.skip_current_dir();
+        }
+        let listing = match before {
+            PathBefore::Same => continue,
+            PathBefore::Other => {
+                let why = "has the name of a source before it, and would replace it";
+                Listing::Problem(format!("{} {why}", show(found.path())))
+            }
+            PathBefore::Free => {
+                let names = &mut seen.hardlinks;
+                entry(found.path(), path, &metadata, options, names).unwrap_or_else(|error| {
+                    Listing::Problem(format!("{}: {error:#}", show(found.path())))
+                })
             }
         };
         each(listing)?;
@@ -202,7 +253,7 @@ fn entry(
     path: Vec<u8>,
     metadata: &Metadata,
     options: &CopyOptions,
-    names: &mut HardlinkNames,
+    names: &mut HashMap<InodeKey, Vec<u8>>,
 ) -> Result<Listing> {
     let kind = metadata.file_type();
     let mut file = None;
@@ -214,8 +265,8 @@ fn entry(
     } else if !kind.is_file() {
         let what = if kind.is_fifo() { "a pipe" } else { "no file, directory or link" };
         return Ok(Listing::Problem(format!("{} is {what}: it is not copied", show(at))));
-    } else if let Some(to) = other_name(metadata, &path, names) {
-        ListedKind::Hardlink { to }
+    } else if let Some(to) = names.get(&(metadata.dev(), metadata.ino())) {
+        ListedKind::Hardlink { to: to.clone() }
     } else if metadata.size() == 0 && has_content(at) {
         let why =
             "has content but no size, as files in /proc have: `cat FILE | weft cp - TO` copies it";
@@ -229,6 +280,10 @@ fn entry(
     };
     let is_link = matches!(kind, ListedKind::Symlink { .. });
     let xattrs = if options.xattrs && !is_link { xattrs(at)? } else { Vec::new() };
+    if file.is_some() && metadata.nlink() > 1 {
+        // Now that it is listed: its other names lead to this one.
+        names.insert((metadata.dev(), metadata.ino()), path.clone());
+    }
     let entry = ListedEntry {
         path,
         kind,
@@ -238,19 +293,6 @@ fn entry(
         xattrs,
     };
     Ok(Listing::Found(entry, file))
-}
-
-/// The path under which a file of several names was listed first.
-fn other_name(metadata: &Metadata, path: &[u8], names: &mut HardlinkNames) -> Option<Vec<u8>> {
-    if metadata.nlink() < 2 {
-        return None;
-    }
-    let inode = (metadata.dev(), metadata.ino());
-    let known = names.get(&inode).cloned();
-    if known.is_none() {
-        names.insert(inode, path.to_vec());
-    }
-    known
 }
 
 fn digest(source: &SourceFile) -> Result<[u8; 32]> {
@@ -323,9 +365,35 @@ mod tests {
         assert_eq!(found, ["file", "both", "both/a", "both", "both/b"]);
         assert!(problems.len() == 1 && problems[0].contains("b/file has the name"), "{problems:?}");
         assert_eq!(listed(&[&at("a/file"), &at("a/file")]), (vec!["file".into()], vec![]));
-        // Their content has names of its own.
-        assert!(
-            listed(&[&[&at("a")[..], b"/"].concat(), &[&at("b")[..], b"/"].concat()]).1.is_empty()
-        );
+    }
+
+    #[test]
+    fn directories_that_are_merged_have_each_file_once() {
+        let dir = weft_testkit::Dir::new("merged");
+        for (sub, text) in [("a", "AAAA"), ("b", "BBBBBB")] {
+            std::fs::create_dir_all(dir.path(sub).join("d/both")).unwrap();
+            dir.write(&format!("{sub}/d/f"), text);
+            dir.write(&format!("{sub}/d/both/{sub}"), sub);
+        }
+        std::fs::hard_link(dir.path("a/d/f"), dir.path("a/d/g")).unwrap();
+        // Here a file, there a directory.
+        dir.write("a/d/kind", "a");
+        std::fs::create_dir(dir.path("b/d/kind")).unwrap();
+        dir.write("b/d/kind/below", "b");
+        let at = |path: &str| dir.path(path).into_os_string().into_encoded_bytes();
+        let content = |path: &str| [&at(path)[..], b"/"].concat();
+        let named = listed(&[&at("a/d"), &at("b/d")]);
+        let expected =
+            ["d", "d/both", "d/both/a", "d/f", "d/g", "d/kind", "d", "d/both", "d/both/b"];
+        assert_eq!(named.0, expected);
+        let of_content = listed(&[&content("a/d"), &content("b/d")]);
+        assert_eq!(of_content.0.len(), expected.len());
+        for (_, problems) in [named, of_content] {
+            assert_eq!(problems.len(), 2, "{problems:?}");
+            assert!(problems[0].contains("b/d/f has the name of a source before it"));
+            assert!(problems[1].contains("b/d/kind has the name of a source before it"));
+        }
+        let twice = listed(&[&content("a/d"), &content("a/d")]);
+        assert_eq!(twice, listed(&[&content("a/d")]));
     }
 }

@@ -68,7 +68,7 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
     let options = CopyOptions { recursive: true, ..CopyOptions::default() };
     let path = destination.as_os_str().as_encoded_bytes();
     let asked = AskedNames::of(&[b"dir/".to_vec()], true);
-    let outcome = receive::receive(&near, path, &options, Some(asked), &meter);
+    let outcome = receive::receive(&near, path, &options, Some(asked), None, &meter);
     drop(near);
     sending.join().unwrap();
     hearing.join().unwrap();
@@ -169,6 +169,26 @@ fn a_file_replaces_a_link_and_not_what_it_leads_to() {
 }
 
 #[test]
+fn the_destination_itself_is_followed_to_a_file_and_not_replaced() {
+    let dir = places("followed");
+    let one = || (ToReceiver::Begin { sources: 1, has_directory: false }, Vec::new());
+    let copy = || vec![one(), listed(vec![file("f", 4)]), good_piece(0, b"good"), done()];
+    fs::write(dir.path("outside/other"), "old").unwrap();
+    for target in ["../outside/other", "../outside/new"] {
+        let link = dir.path("to/link");
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        assert_eq!(receive_from(&link, copy()).unwrap(), 0);
+        assert_eq!(fs::read(dir.path("to").join(target)).unwrap(), b"good");
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
+        fs::remove_file(link).unwrap();
+    }
+    let device = dir.path("to/device");
+    std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+    assert_eq!(receive_from(&device, copy()).unwrap(), 1);
+    assert!(device.is_symlink());
+}
+
+#[test]
 fn hard_links_reach_nothing_outside() {
     let dir = places("hardlinks");
     let target = dir.path("outside").into_os_string().into_encoded_bytes();
@@ -180,6 +200,18 @@ fn hard_links_reach_nothing_outside() {
     let out = entry("hard", ListedKind::Hardlink { to: b"../outside/kept".to_vec() });
     receive_from(&dir.path("to"), vec![begin(), listed(vec![out]), done()]).unwrap_err();
     assert_untouched(&dir);
+}
+
+#[test]
+fn a_link_to_a_file_that_has_failed_leaves_what_is_there() {
+    let dir = places("failed-target");
+    dir.write("to/f", "older");
+    dir.write("to/g", "mine");
+    let wrong = piece(0, 0, b"evil", *blake3::hash(b"good").as_bytes());
+    let link = entry("g", ListedKind::Hardlink { to: b"f".to_vec() });
+    let messages = vec![begin(), listed(vec![file("f", 4), link]), wrong, done()];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 2);
+    assert_eq!(fs::read(dir.path("to/g")).unwrap(), b"mine");
 }
 
 #[test]
@@ -213,6 +245,17 @@ fn nobody_gets_programs_that_run_as_somebody_else() {
     let messages = vec![begin(), listed(vec![file("f", 4)]), good_piece(0, b"good"), done()];
     assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 0);
     assert_eq!(fs::metadata(dir.path("to/f")).unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn extended_attributes_that_were_not_asked_for_are_not_set() {
+    let dir = places("unasked-xattrs");
+    let mut with = file("f", 4);
+    with.xattrs.push((b"user.weft".to_vec(), b"value".to_vec()));
+    let messages = vec![begin(), listed(vec![with]), good_piece(0, b"good"), done()];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 0);
+    let value = rustix::fs::getxattr(dir.path("to/f"), "user.weft", &mut [0_u8; 16][..]);
+    assert!(value.is_err(), "{value:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a sender sends before the receiver has said what it wants.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ const UNASKED: u64 = 1024 * 1024;
 /// A receiver that a test speaks for.
 struct Script {
     channel: MessageChannel,
+    /// The sender has said that all is listed.
+    is_listed: AtomicBool,
 }
 
 impl Script {
@@ -28,7 +30,11 @@ impl Script {
             let message = self.channel.receiver().recv().unwrap().expect("the sender has ended");
             match parse_message(&message.into_bytes().unwrap()).unwrap().0 {
                 ToReceiver::Begin { .. } | ToReceiver::Entries(_) => {}
-                said => return said,
+                said => {
+                    let is_listed = matches!(said, ToReceiver::Listed { .. });
+                    self.is_listed.fetch_or(is_listed, Ordering::Relaxed);
+                    return said;
+                }
             }
         }
     }
@@ -49,6 +55,10 @@ impl Script {
     }
 
     fn end(&self, outcome: FileOutcome) {
+        // A receiver does not finish before.
+        while !self.is_listed.load(Ordering::Relaxed) {
+            self.next();
+        }
         self.say(&ToSender::Closed { file: 0, outcome });
         self.say(&ToSender::Finished);
     }
@@ -66,7 +76,10 @@ fn send_to(name: &str, size: u64, script: impl FnOnce(&Script) + Send) -> (u64, 
     let (near_in, far_out) = std::io::pipe().unwrap();
     let (far_in, near_out) = std::io::pipe().unwrap();
     let near = MessageChannel::through(near_in, near_out);
-    let far = Script { channel: MessageChannel::through(far_in, far_out) };
+    let far = Script {
+        channel: MessageChannel::through(far_in, far_out),
+        is_listed: AtomicBool::new(false),
+    };
     let meter = Meter::new(ShowStyle::Silent, false);
     let source = dir.path("file").into_os_string().into_encoded_bytes();
     thread::scope(|scope| {

@@ -285,7 +285,9 @@ impl EventLoop {
             StreamMessage::Data { id, is_short } => {
                 let Some(stream) = self.streams.get_mut(&id) else { return Ok(true) };
                 let is_granted = stream.receive.arrived(payload.len() as u64, is_short);
-                ensure!(is_granted && !stream.has_end, "the far end sent more than it may");
+                // Without bytes it would wait for its turn and count for nothing.
+                let is_sound = is_granted && !payload.is_empty() && !stream.has_end;
+                ensure!(is_sound, "the far end sent more than it may");
                 stream.waiting.push_back(payload.to_vec());
                 self.write(id)?;
             }
@@ -467,4 +469,34 @@ pub fn socket_fds(connection: TcpStream) -> io::Result<StreamFds> {
     connection.set_nodelay(true)?;
     let output = connection.as_fd().try_clone_to_owned()?;
     Ok(StreamFds { input: Some(connection.into()), output: Some(output), is_socket: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct UntilPeerDone;
+
+    impl LoopOwner for UntilPeerDone {
+        fn handle(&mut self, _: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
+            Ok(!matches!(event, OwnerEvent::PeerDone))
+        }
+    }
+
+    #[test]
+    fn data_without_bytes_is_refused() {
+        let (near_in, far_out) = io::pipe().unwrap();
+        let (far_in, near_out) = io::pipe().unwrap();
+        let near = MessageChannel::through(near_in, near_out);
+        let far = MessageChannel::through(far_in, far_out);
+        let mut streams = EventLoop::new(&near).unwrap();
+        // What comes for it waits.
+        streams.add(0, None).unwrap();
+        let data = StreamMessage::Data { id: 0, is_short: false };
+        send_message(&far.sender(), &data, &[1]).unwrap();
+        send_message(&far.sender(), &data, &[]).unwrap();
+        let _ = far.finish(Duration::ZERO);
+        let error = streams.run(&mut UntilPeerDone).unwrap_err();
+        assert_eq!(error.to_string(), "the far end sent more than it may");
+    }
 }

@@ -9,7 +9,7 @@
 //! Order: [`parse_forward`] for each argument; [`run`] at both ends.
 
 use std::io;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -116,22 +116,34 @@ fn listen_all(end: ForwardEnd, forwards: &[ForwardSpec], events: &EventSender) -
         let shown = format!("{}:{}", forward.bind, forward.port);
         let addresses = (forward.bind.as_str(), forward.port).to_socket_addrs();
         let addresses: Vec<_> = addresses.with_context(|| format!("finding {shown}"))?.collect();
-        let mut listeners = 0;
-        let mut failure = None;
-        for address in addresses {
-            match TcpListener::bind(address) {
-                Ok(listener) => {
-                    accept(listener, number, events.clone())?;
-                    listeners += 1;
-                }
-                Err(error) => failure = Some(error),
-            }
-        }
-        if let (0, Some(error)) = (listeners, failure) {
-            return Err(error).with_context(|| format!("cannot listen at {shown}"));
+        let listeners = bind_all(&addresses);
+        for listener in listeners.with_context(|| format!("cannot listen at {shown}"))? {
+            accept(listener, number, events.clone())?;
         }
     }
     Ok(())
+}
+
+/// Listens at all of the addresses of a name that this host has.
+fn bind_all(addresses: &[SocketAddr]) -> io::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    let mut failure = None;
+    for (number, address) in addresses.iter().enumerate() {
+        // A name may have one address twice.
+        if addresses[..number].contains(address) {
+            continue;
+        }
+        match TcpListener::bind(address) {
+            Ok(listener) => listeners.push(listener),
+            // Who connects to the name would often meet whoever is there.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        Some(error) if listeners.is_empty() => Err(error),
+        _ => Ok(listeners),
+    }
 }
 
 fn accept(listener: TcpListener, forward: u32, events: EventSender) -> Result<()> {
@@ -242,6 +254,18 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_somebody_has_at_one_address_is_not_forwarded() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let at = |address: &str| SocketAddr::new(address.parse().unwrap(), port);
+        let error = bind_all(&[at("127.0.0.2"), at("127.0.0.1")]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        // One address is not this host's, and one is named twice.
+        let some = bind_all(&[at("192.0.2.1"), at("127.0.0.3"), at("127.0.0.3")]).unwrap();
+        assert_eq!(some.len(), 1);
+    }
 
     #[test]
     fn forwards_are_read_as_ssh_reads_them() {

@@ -61,10 +61,10 @@ pub fn serve(channel: &MessageChannel, command: &[Vec<u8>]) -> Result<()> {
     streams.add(STDOUT, Some(StreamFds { input: stdout, ..StreamFds::default() }))?;
     streams.add(STDERR, Some(StreamFds { input: stderr, ..StreamFds::default() }))?;
     wait(child, &streams)?;
-    let mut owner = FarCommand { status: None };
+    let mut owner = FarCommand { status: None, is_over: false };
     let outcome = streams.run(&mut owner);
-    if let (None, Some(group)) = (owner.status, group) {
-        // It may have ended just now.
+    if let (false, Some(group)) = (owner.is_over, group) {
+        // Whoever has its output may have ended just now.
         let _ = kill_process_group(group, Signal::HUP);
     }
     outcome
@@ -100,6 +100,8 @@ fn status(status: ExitStatus) -> u8 {
 
 struct FarCommand {
     status: Option<u8>,
+    /// It has ended, and so have all that had its stdout and stderr.
+    is_over: bool,
 }
 
 impl LoopOwner for FarCommand {
@@ -116,6 +118,7 @@ impl LoopOwner for FarCommand {
         }
         match self.status {
             Some(status) if !streams.has(STDOUT) && !streams.has(STDERR) => {
+                self.is_over = true;
                 streams.say(&StreamMessage::Exit { status })?;
                 Ok(false)
             }
@@ -177,5 +180,47 @@ impl LoopOwner for NearCommand<'_> {
             _ => bail!("the far end says something that no command needs"),
         }
         Ok(self.status.is_none() || streams.has(STDOUT) || streams.has(STDERR))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_session::parse_message;
+
+    use super::*;
+
+    /// Whether a process is there, and no zombie that nobody waits for.
+    fn is_running(id: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+    }
+
+    #[test]
+    fn what_a_command_leaves_hears_that_the_near_end_is_gone() {
+        let dir = weft_testkit::Dir::new("pipe-leaves");
+        let (near_in, far_out) = std::io::pipe().unwrap();
+        let (far_in, near_out) = std::io::pipe().unwrap();
+        let near = MessageChannel::through(near_in, near_out);
+        let far = MessageChannel::through(far_in, far_out);
+        let survived = dir.path("survived");
+        // It keeps stdout after the command has ended.
+        let script = format!("(sleep 5; echo > {}) & echo $$ $!", survived.display());
+        let command = ["sh", "-c", &script].map(|word| word.as_bytes().to_vec());
+        let serving = thread::spawn(move || serve(&far, &command));
+        let message = near.receiver().recv().unwrap().unwrap().into_bytes().unwrap();
+        let (head, said) = parse_message::<StreamMessage>(&message).unwrap();
+        assert!(matches!(head, StreamMessage::Data { id: STDOUT, .. }), "{head:?}");
+        let said = String::from_utf8_lossy(said).into_owned();
+        let (command, left) = said.trim().split_once(' ').unwrap();
+        let until_ended = |id: &str| {
+            while is_running(id) {
+                thread::yield_now()
+            }
+        };
+        until_ended(command);
+        drop(near);
+        serving.join().unwrap().unwrap_err();
+        until_ended(left);
+        assert!(!survived.exists());
     }
 }

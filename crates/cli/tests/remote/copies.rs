@@ -30,6 +30,41 @@ fn a_file_gets_the_name_or_the_directory_of_its_destination() {
 }
 
 #[test]
+fn of_two_hosts_the_second_replaces_nothing_of_the_first() {
+    let Some(host) = FarHost::start("cp-hosts") else { return };
+    for (sub, text) in [("a", "AAAA"), ("b", "BBBBBB")] {
+        fs::create_dir_all(host.dir.path(sub).join("d")).unwrap();
+        host.dir.write(&format!("{sub}/d/f"), text);
+        host.dir.write(&format!("{sub}/d/{sub}"), sub);
+        fs::hard_link(host.dir.path(sub).join("d/f"), host.dir.path(sub).join("d/g")).unwrap();
+    }
+    let second = |name: &str| host.far(name).replace("far:", "far2:");
+    for to in ["here".to_owned(), host.far("there")] {
+        let output = host.cp(&["-r", &host.far("a/d"), &second("b/d"), &to]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("d/f: it has the name of a file of a host before"), "{said}");
+        assert!(said.contains("d/g: "), "{said}");
+        let to = host.dir.path(to.rsplit('/').next().unwrap());
+        for (name, text) in [("f", "AAAA"), ("g", "AAAA"), ("a", "a"), ("b", "b")] {
+            assert_eq!(fs::read_to_string(to.join("d").join(name)).unwrap(), text, "{name}");
+        }
+    }
+}
+
+#[test]
+fn from_host_to_host_files_are_named() {
+    let Some(host) = FarHost::start("cp-named") else { return };
+    host.dir.write("a", "a");
+    let to = host.far("b").replace("far:", "far2:");
+    let listed = host.cp(&["-n", &host.far("a"), &to]);
+    assert_eq!(text(&listed.stdout), "a\n", "{}", text(&listed.stderr));
+    let copied = host.cp(&["--json", &host.far("a"), &to]);
+    let out = text(&copied.stdout);
+    assert!(out.contains(r#"{"data":{"path":"a"},"event":"file"}"#), "{out}");
+}
+
+#[test]
 fn where_no_udp_port_is_free_the_copy_goes_through_ssh() {
     let Some(host) = FarHost::start("cp-ssh") else { return };
     host.dir.write("a", noise(1, 3_000_000));

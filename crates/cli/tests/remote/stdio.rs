@@ -53,7 +53,8 @@ fn a_stream_that_does_not_get_there_is_no_file() {
     }
     assert_eq!(child.wait().unwrap().code(), Some(2));
     assert!(!host.dir.path("there/x").exists());
-    for refused in [&["-", "a"][..], &["--json", "far:a", "-"], &["-n", "-", "far:a"]] {
+    let verified = &["--verify", "disk", "-", "far:a"];
+    for refused in [&["-", "a"][..], &["--json", "far:a", "-"], &["-n", "-", "far:a"], verified] {
         assert_eq!(host.cp(refused).status.code(), Some(125), "{refused:?}");
     }
 }
