@@ -94,7 +94,11 @@ impl Planned {
         let ready = matches!(qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
         match (self.kind, self.when) {
             _ if self.spent => (false, None),
-            (_, When::AtNs(ns)) => (ready && faults.at(ns) <= now, Some(faults.at(ns))),
+            (_, When::AtNs(ns)) => {
+                let at = faults.at(ns);
+                // A timer in the past would have the reactor call until the queue pair is ready.
+                (ready && at <= now, Some(at).filter(|at| *at > now))
+            }
             (FaultKind::PeerGone, When::After(count)) => {
                 (ready && qp.sq().succeeded() >= count, None)
             }
