@@ -30,7 +30,16 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
     ),
     (
         "net",
-        &["src/tcp.rs", "src/tcp_info.rs", "src/udp.rs", "src/udp/", "src/socket.rs", "src/lane/"],
+        &[
+            "src/interfaces.rs",
+            "src/interfaces/",
+            "src/tcp.rs",
+            "src/tcp_info.rs",
+            "src/udp.rs",
+            "src/udp/",
+            "src/socket.rs",
+            "src/lane/",
+        ],
     ),
     ("memory", &["src/", "tests/process_end.rs"]),
     ("verbs-abi", &["src/"]),

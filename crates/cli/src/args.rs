@@ -551,6 +551,8 @@ ENVIRONMENT
     WEFT_OBSERVE    on or off: whether weft top, ss and metrics see the process (default: on)
     WEFT_PATHS      on or off: whether connections of weft0 begin with what earlier ones
                     learnt of the path (default: off, and on for cp, pipe and forward)
+    WEFT_MULTIPATH  on, or addresses and interfaces with , between them: connections of weft0
+                    use several paths where the peer does too (default: off)
     WEFT_STATIC     Directory with weft-static-ARCH-linux, for cp, pipe and forward
     Weft warns about any other WEFT_ variable. LD_PRELOAD keeps its earlier content.
 

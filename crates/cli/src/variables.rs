@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use weft_capture::CaptureSpec;
 use weft_fault::FaultPlan;
-use weft_host::THREADS_MAX;
+use weft_host::{Multipath, THREADS_MAX};
 use weft_net::ports::PortBounds;
 
 /// A variable that Weft reads.
@@ -25,6 +25,7 @@ enum AllowedValues {
     Plan,
     Capture,
     Ports,
+    Multipath,
     Any,
 }
 
@@ -35,7 +36,7 @@ const ANY_NUMBER: AllowedValues = AllowedValues::Number(0..=u64::MAX);
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 33] = [
+pub const KNOWN: [Variable; 34] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -77,6 +78,7 @@ pub const KNOWN: [Variable; 33] = [
     Variable { name: "WEFT_SOCKETS_STYLE", values: AllowedValues::OneOf(&["auto", "basic"]) },
     Variable { name: "WEFT_SOCKETS_PATIENCE_MS", values: ANY_NUMBER },
     Variable { name: "WEFT_PATHS", values: ON_OFF },
+    Variable { name: "WEFT_MULTIPATH", values: AllowedValues::Multipath },
     Variable { name: "WEFT_STATIC", values: AllowedValues::Any },
 ];
 
@@ -129,6 +131,10 @@ fn invalid_value(known: &Variable, value: &OsStr) -> Option<String> {
             String::from("a range of ports such as 4000-4099")
         }
         AllowedValues::Plan => match FaultPlan::parse(&text) {
+            Ok(_) => return None,
+            Err(error) => return Some(format!("{name} is ignored: {error}")),
+        },
+        AllowedValues::Multipath => match Multipath::parse(&text) {
             Ok(_) => return None,
             Err(error) => return Some(format!("{name} is ignored: {error}")),
         },

@@ -15,7 +15,7 @@ use clap::{Args, Subcommand, ValueHint};
 use crate::control::{self, ControlRequest};
 use crate::measure;
 use crate::profile;
-use crate::spec::{PathSpec, SETTINGS};
+use crate::spec::{PathSpec, SETTINGS, SpecError};
 use crate::stats::PathReport;
 use crate::wan::{Captures, PathSide};
 use weft_units::{Bitrate, CONVENTION, NS_PER_SEC, number_fault, show_bytes, show_time};
@@ -46,6 +46,10 @@ struct PathArgs {
     #[arg(value_name = "SPEC")]
     spec: Vec<String>,
 
+    /// A second path beside it, in the same words: '20ms 100mbit'
+    #[arg(long, value_name = "SPEC", value_parser = second_spec)]
+    second: Option<SecondPath>,
+
     /// What to run on the far side, by sh; CMD starts when it listens
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     server: Option<String>,
@@ -69,6 +73,18 @@ struct PathArgs {
     /// Write the packets at the far side here, as pcapng
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pcap_far: Option<PathBuf>,
+}
+
+/// The second path, as it was written and as it was understood.
+#[derive(Clone, Debug)]
+struct SecondPath {
+    text: String,
+    spec: PathSpec,
+}
+
+fn second_spec(text: &str) -> Result<SecondPath, SpecError> {
+    let words: Vec<String> = text.split_whitespace().map(String::from).collect();
+    Ok(SecondPath { text: text.into(), spec: PathSpec::parse(&words)? })
 }
 
 #[derive(Debug, Subcommand)]
@@ -231,6 +247,10 @@ impl PathArgs {
         Ok(PathSpec::parse(&self.spec)?)
     }
 
+    fn second_spec(&self) -> Option<PathSpec> {
+        self.second.as_ref().map(|second| second.spec.clone())
+    }
+
     fn captures(&self) -> Captures {
         Captures { near: self.pcap_near.clone(), far: self.pcap_far.clone() }
     }
@@ -256,6 +276,7 @@ impl PathArgs {
         let mut option = |name: &str, value: Option<OsString>| {
             words.extend(value.into_iter().flat_map(|value| [OsString::from(name), value]));
         };
+        option("--second", self.second.as_ref().map(|second| OsString::from(&second.text)));
         option("--server", self.server.clone().map(OsString::from));
         option("--name", self.name.clone().map(OsString::from));
         option("--json", self.json.clone().map(OsString::from));
@@ -315,6 +336,9 @@ fn describe(report: &PathReport) -> String {
     row("handed on late, 99 %", &|way| show_time(way.late.p99_ns));
     row("router's processor time", &|way| show_time(way.cpu_ns));
     text += &lines(&report.complaints);
+    if let Some(second) = &report.second {
+        text += &format!("\nThe second path: {}", describe(second));
+    }
     text
 }
 
@@ -336,6 +360,11 @@ EXAMPLES
         weft wan transatlantic
         weft wan exec far
 
+    Two paths between the same hosts, used by one connection:
+        export WEFT_MULTIPATH=on
+        weft wan 40ms 100mbit --second '20ms 50mbit' \
+            --server 'weft run ib_write_bw' -- weft run ib_write_bw 10.77.0.2
+
     A path that stays:
         weft wan up satellite --name sky
         weft wan exec --name sky -- ping 10.77.0.2
@@ -353,10 +382,11 @@ PROFILES
 THE TWO SIDES
     near  10.77.0.1  fd77::1  where CMD runs
     far   10.77.0.2  fd77::2  where --server and `exec far` run
-    Each is a network of its own, with nothing but the path and a loopback. Programs find the
-    addresses in WAN_NEAR, WAN_FAR, WAN_NEAR6 and WAN_FAR6, and their side in WAN_SIDE. What
-    still runs on either side when CMD ends is killed. Without root, programs see themselves as
-    root of a user namespace; files stay the user's own.
+    Each is a network of its own, with nothing but the path and a loopback. With --second there
+    is another path between 10.77.1.1 and 10.77.1.2, fd77:0:0:1::1 and fd77:0:0:1::2. Programs
+    find the addresses of the first one in WAN_NEAR, WAN_FAR, WAN_NEAR6 and WAN_FAR6, and their
+    side in WAN_SIDE. What still runs on either side when CMD ends is killed. Without root,
+    programs see themselves as root of a user namespace; files stay the user's own.
 
 EXIT STATUS
     125  the WAN could not be made, or was called wrongly
@@ -400,7 +430,7 @@ mod tests {
 
     #[test]
     fn arguments_can_be_handed_on() {
-        let line = "wan up 70ms --server s --name a --json j --pcap-near n --pcap-far f --report";
+        let line = "wan up 70ms --second 20ms --server s --name a --json j --pcap-near n --pcap-far f --report";
         let Some(DegenCommand::Up { path }) = parse(line).what else { panic!() };
         let words = path.words();
         let given: Vec<&str> = line.split_whitespace().skip(2).collect();

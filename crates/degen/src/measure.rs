@@ -76,7 +76,7 @@ pub fn ceiling(each_ns: u64) -> Result<Ceiling> {
 }
 
 fn path(words: &[String]) -> Result<Wan> {
-    Wan::build(PathSpec::parse(words)?, &Captures::default())
+    Wan::build(PathSpec::parse(words)?, None, &Captures::default())
 }
 
 fn sustained(fastest_bps: u64, each_ns: u64) -> Result<Option<Sustained>> {
@@ -103,7 +103,7 @@ fn sustained(fastest_bps: u64, each_ns: u64) -> Result<Option<Sustained>> {
 
 /// Round trips of a small datagram for `each_ns`.
 fn ping(near: &Namespace, far: &Namespace, side: PathSide, each_ns: u64) -> Result<Quantiles> {
-    let bind = |side: PathSide| UdpSocket::bind((side.v4(), 0));
+    let bind = |side: PathSide| UdpSocket::bind((side.v4(0), 0));
     let server = far.within(|| bind(side))??;
     let client = near.within(|| bind(PathSide::Near))??;
     client.set_read_timeout(Some(PING_PATIENCE))?;
@@ -183,7 +183,7 @@ fn start_stream<'scope, 'env>(
     is_over: &'scope AtomicBool,
 ) -> Result<thread::ScopedJoinHandle<'scope, u64>> {
     let far = wan.namespace(PathSide::Far);
-    let listener = far.within(|| TcpListener::bind((PathSide::Far.v4(), 0)))??;
+    let listener = far.within(|| TcpListener::bind((PathSide::Far.v4(0), 0)))??;
     let to = listener.local_addr()?;
     let near = wan.namespace(PathSide::Near);
     let mut sending = near.within(|| TcpStream::connect(to))?.context("a connection")?;

@@ -92,6 +92,9 @@ pub struct PathReport {
     pub complaints: Vec<String>,
     /// The path as it was asked for.
     pub path: PathSpec,
+    /// The path beside it, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second: Option<Box<PathReport>>,
 }
 
 /// Largest lateness at which a path still counts as configured.

@@ -1,4 +1,4 @@
-//! A path between two network namespaces of its own.
+//! A path between two network namespaces of its own, or two beside each other.
 //!
 //! [`Wan::build`] makes the namespaces, a TUN device in each and a thread for each direction;
 //! [`Wan::namespace`] is where programs go; [`Wan::report`] says how it is, and [`Wan::stop`] how
@@ -41,41 +41,42 @@ pub struct Captures {
     pub far: Option<PathBuf>,
 }
 
-/// A running path: namespaces, TUN devices and router threads.
+/// Running paths: namespaces, TUN devices and router threads.
 #[derive(Debug)]
 pub struct Wan {
-    spec: PathSpec,
     clock: PathClock,
     sides: [Namespace; 2],
     captures: [Option<SharedCapture>; 2],
-    stats: [Arc<Mutex<DirectionStats>>; 2],
+    paths: Vec<WanPath>,
     /// Closing it stops the routers.
     stop: Option<PipeWriter>,
     routers: Vec<JoinHandle<io::Result<()>>>,
 }
 
-/// Name of the TUN device, the same on both sides.
-pub const DEVICE: &str = "wan0";
+/// One of the paths between the two sides.
+#[derive(Debug)]
+struct WanPath {
+    spec: PathSpec,
+    device: &'static str,
+    stats: [Arc<Mutex<DirectionStats>>; 2],
+}
+
+/// Names of the TUN devices of the first path and of the second, the same on both sides.
+pub const DEVICES: [&str; 2] = ["wan0", "wan1"];
 const GATHER_NS_MAX: u64 = 50_000;
 /// Least limit of a socket's buffer, the default of most kernels.
 const SOCKET_BYTES_MIN: u64 = 32 << 20;
 const SOCKET_BYTES_MAX: u64 = 1 << 30;
 
 impl PathSide {
-    /// IPv4 address of the side.
-    pub fn v4(self) -> Ipv4Addr {
-        match self {
-            Self::Near => Ipv4Addr::new(10, 77, 0, 1),
-            Self::Far => Ipv4Addr::new(10, 77, 0, 2),
-        }
+    /// IPv4 address of the side on path `path`, 0 or 1.
+    pub fn v4(self, path: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, path, 1 + self as u8)
     }
 
-    /// IPv6 address of the side.
-    pub fn v6(self) -> Ipv6Addr {
-        match self {
-            Self::Near => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
-            Self::Far => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
-        }
+    /// IPv6 address of the side on path `path`, 0 or 1.
+    pub fn v6(self, path: u8) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd77, 0, 0, path.into(), 0, 0, 0, 1 + self as u16)
     }
 
     /// Name of the side, `near` or `far`.
@@ -88,49 +89,62 @@ impl PathSide {
 }
 
 impl Wan {
-    /// Makes the path. [`crate::namespace::gain_rights`] must have been called.
+    /// Makes a path, and a `second` one beside it. [`crate::namespace::gain_rights`] must have been
+    /// called.
     ///
     /// # Errors
     /// Name spaces or devices cannot be made, or a capture cannot be written.
-    pub fn build(spec: PathSpec, captures: &Captures) -> Result<Self> {
+    pub fn build(spec: PathSpec, second: Option<PathSpec>, captures: &Captures) -> Result<Self> {
         let sides = [Namespace::create()?, Namespace::create()?];
-        let tuns = [PathSide::Near, PathSide::Far]
-            .map(|side| open_device(&sides[side as usize], &spec, side));
-        let [near, far] = tuns;
-        let tuns = [Arc::new(near?), Arc::new(far?)];
+        let paths: Vec<WanPath> =
+            [spec].into_iter().chain(second).zip(DEVICES).map(WanPath::new).collect();
+        let in_flight = paths.iter().map(|path| path.spec.bytes_in_flight_max()).sum();
+        for side in &sides {
+            side.try_set(&settings(in_flight))?;
+        }
         let captures = [
             open_capture(captures.near.as_deref(), PathSide::Near)?,
             open_capture(captures.far.as_deref(), PathSide::Far)?,
         ];
         let (stopped, stop) = io::pipe()?;
+        let stopped = Arc::new(stopped);
         let mut wan = Self {
-            spec,
             clock: PathClock::start(),
             sides,
             captures,
-            stats: Default::default(),
+            paths,
             stop: Some(stop),
             routers: Vec::new(),
         };
-        wan.start(&tuns, &Arc::new(stopped))?;
+        for number in 0..wan.paths.len() {
+            wan.start(number, &stopped)?;
+        }
         Ok(wan)
     }
 
-    fn start(&mut self, tuns: &[Arc<Tun>; 2], stopped: &Arc<PipeReader>) -> Result<()> {
-        let gather_ns = (self.spec.rtt_ns() / 40).min(GATHER_NS_MAX);
+    /// Makes the devices of a path and starts its routers.
+    fn start(&mut self, number: usize, stopped: &Arc<PipeReader>) -> Result<()> {
+        let path = &self.paths[number];
+        let open = |side: PathSide| {
+            let (v4, v6) = (side.v4(number as u8), side.v6(number as u8));
+            let interface = Interface { name: path.device, mtu: path.spec.mtu, v4, v6 };
+            open_device(&self.sides[side as usize], interface)
+        };
+        let tuns = [Arc::new(open(PathSide::Near)?), Arc::new(open(PathSide::Far)?)];
+        let gather_ns = (path.spec.rtt_ns() / 40).min(GATHER_NS_MAX);
         let names = ["forward", "back"];
-        for (direction, config) in self.spec.links().into_iter().enumerate() {
+        for (direction, config) in path.spec.links().into_iter().enumerate() {
             let (from, to) = (direction, 1 - direction);
             let setup = DirectionSetup {
                 from: Arc::clone(&tuns[from]),
                 to: Arc::clone(&tuns[to]),
                 config,
                 // Seeds differ, so that the two directions do not lose the same packets.
-                seed: self.spec.seed.wrapping_mul(2).wrapping_add(direction as u64),
+                seed: path.spec.seed.wrapping_mul(2).wrapping_add(direction as u64),
                 gather_ns,
                 clock: self.clock,
                 captures: [self.captures[from].clone(), self.captures[to].clone()],
-                stats: Arc::clone(&self.stats[direction]),
+                stats: Arc::clone(&path.stats[direction]),
             };
             let stopped = Arc::clone(stopped);
             let thread = thread::Builder::new().name(format!("wan-{}", names[direction]));
@@ -146,25 +160,26 @@ impl Wan {
 
     /// Statistics up to now.
     pub fn report(&self) -> PathReport {
-        let [mut forward, mut back] = [0, 1].map(|direction| self.direction(direction));
-        forward.overrun = self.overrun(PathSide::Near);
-        back.overrun = self.overrun(PathSide::Far);
+        let second = self.paths.get(1).map(|path| Box::new(self.report_of(path, None)));
+        self.report_of(&self.paths[0], second)
+    }
+
+    fn report_of(&self, path: &WanPath, second: Option<Box<PathReport>>) -> PathReport {
+        let [mut forward, mut back] = [0, 1].map(|direction| path.direction(direction));
+        forward.overrun = self.overrun(PathSide::Near, path.device);
+        back.overrun = self.overrun(PathSide::Far, path.device);
         let complaints = [forward.complaints("forward"), back.complaints("back")].concat();
         let elapsed_ns = self.clock.now_ns();
-        PathReport { elapsed_ns, forward, back, complaints, path: self.spec.clone() }
+        PathReport { elapsed_ns, forward, back, complaints, path: path.spec.clone(), second }
     }
 
-    fn direction(&self, direction: usize) -> DirectionStats {
-        *self.stats[direction].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Packets that the device of `side` dropped because the router did not read them in time.
-    fn overrun(&self, side: PathSide) -> u64 {
+    /// Packets that a device of `side` dropped because the router did not read them in time.
+    fn overrun(&self, side: PathSide, device: &str) -> u64 {
         let read = self.namespace(side).within(|| fs::read_to_string("/proc/thread-self/net/dev"));
         let Ok(Ok(table)) = read else { return 0 };
         // Eight columns received, then eight sent: bytes, packets, errors, drops, ...
         let line =
-            table.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
+            table.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
         let dropped = line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok());
         dropped.unwrap_or(0)
     }
@@ -188,9 +203,17 @@ impl Wan {
     }
 }
 
-fn open_device(namespace: &Namespace, spec: &PathSpec, side: PathSide) -> Result<Tun> {
-    namespace.try_set(&settings(spec.bytes_in_flight_max()))?;
-    let interface = Interface { name: DEVICE, mtu: spec.mtu, v4: side.v4(), v6: side.v6() };
+impl WanPath {
+    fn new((spec, device): (PathSpec, &'static str)) -> Self {
+        Self { spec, device, stats: Default::default() }
+    }
+
+    fn direction(&self, direction: usize) -> DirectionStats {
+        *self.stats[direction].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn open_device(namespace: &Namespace, interface: Interface<'_>) -> Result<Tun> {
     let made = namespace.within(|| Tun::create(interface))?;
     made.map_err(|error| {
         anyhow!("/dev/net/tun: no device can be made ({error}); {}", remedy(&error))

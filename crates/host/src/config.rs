@@ -8,7 +8,7 @@ use weft_net::ports::PortBounds;
 use weft_reactor::THREADS_MAX;
 
 /// The names of all variables that Weft reads, in any of its parts; docs/environment.md has them.
-pub const VARIABLES: [&str; 33] = [
+pub const VARIABLES: [&str; 34] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LOG_FORMAT",
@@ -41,6 +41,7 @@ pub const VARIABLES: [&str; 33] = [
     "WEFT_SOCKETS_STYLE",
     "WEFT_SOCKETS_PATIENCE_MS",
     "WEFT_PATHS",
+    "WEFT_MULTIPATH",
     "WEFT_STATIC",
 ];
 

@@ -44,6 +44,13 @@ pub(crate) fn tell(
                 "{device} queue pair {number:#x}: connection to {peer} ended: {end}"
             );
         }
+        ConnEvent::PathFound { path, route } => {
+            let (here, there) = (route.local.ip(), route.remote);
+            log::info!(
+                device, qp = number, peer:% = there, event = "path", path = path.0;
+                "{device} queue pair {number:#x}: path {} is from {here} to {there}", path.0
+            );
+        }
         ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
     }
 }

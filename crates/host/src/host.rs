@@ -41,6 +41,7 @@ use crate::events::Events;
 use crate::faults::{DeviceState, DeviceUser, Faults};
 use crate::iwarp_ports::IwarpPorts;
 use crate::known_paths::KnownPaths;
+use crate::multipath::Multipath;
 use crate::publish::{PastWork, Publisher};
 use crate::tally::Tally;
 use crate::time_wait::TimeWaits;
@@ -63,6 +64,8 @@ pub struct HostSetup {
     pub faults: Option<FaultPlan>,
     /// Where it remembers paths, if it does.
     pub known_paths: Option<KnownPaths>,
+    /// Where further paths of a connection begin, if there may be any.
+    pub multipath: Option<Multipath>,
     /// Called by each of its threads before anything else.
     pub at_thread_start: Option<fn()>,
     /// The directory where it is seen from outside, if it is: see [`weft_observe`].
@@ -82,6 +85,7 @@ impl Default for HostSetup {
             secrecy: Box::new(|| Secrecy::new(None, false)),
             faults: None,
             known_paths: None,
+            multipath: None,
             at_thread_start: None,
             observed_in: None,
             capture: None,
@@ -108,6 +112,7 @@ impl HostSetup {
                 Some("on") => KnownPaths::of_user(),
                 _ => None,
             },
+            multipath: multipath_from_environment(),
             at_thread_start: None,
             observed_in: observed_in(),
             capture: capture_from_environment(),
@@ -138,6 +143,15 @@ fn observed_in() -> Option<PathBuf> {
     (!off).then(|| place::directory(|name| std::env::var_os(name)))
 }
 
+/// Where further paths begin, as `WEFT_MULTIPATH` says.
+fn multipath_from_environment() -> Option<Multipath> {
+    let text = std::env::var("WEFT_MULTIPATH").ok()?;
+    Multipath::parse(&text).unwrap_or_else(|error| {
+        log::warn!("WEFT_MULTIPATH is ignored: {error}");
+        None
+    })
+}
+
 /// What `WEFT_PCAP` wants to be captured.
 fn capture_from_environment() -> Option<CaptureSpec> {
     let text = std::env::var("WEFT_PCAP").ok().filter(|text| !text.is_empty())?;
@@ -158,6 +172,7 @@ pub struct Host {
     faults: Option<Arc<Faults>>,
     gid_rows: OnceLock<fn(DeviceId) -> usize>,
     known_paths: Option<KnownPaths>,
+    multipath: Option<Multipath>,
     tally: LazyLock<Option<Tally>>,
     at_thread_start: Option<fn()>,
     observed_in: Option<PathBuf>,
@@ -187,6 +202,7 @@ impl Host {
             secrecy,
             faults,
             known_paths,
+            multipath,
             at_thread_start,
             observed_in,
             capture,
@@ -199,6 +215,7 @@ impl Host {
             secrecy: LazyLock::new(secrecy),
             gid_rows: OnceLock::new(),
             known_paths,
+            multipath,
             tally: LazyLock::new(Tally::from_environment),
             at_thread_start,
             observed_in,
@@ -356,6 +373,11 @@ impl Host {
     /// Where it remembers paths, if it does.
     pub(crate) fn known_paths(&self) -> Option<&KnownPaths> {
         self.known_paths.as_ref()
+    }
+
+    /// Where further paths of a connection begin, if there may be any.
+    pub(crate) fn multipath(&self) -> Option<&Multipath> {
+        self.multipath.as_ref()
     }
 
     /// What a device and its port are like, where faults change them.

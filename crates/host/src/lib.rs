@@ -51,6 +51,7 @@ mod lease;
 mod link;
 mod log_line;
 pub mod managed;
+mod multipath;
 mod poll_group;
 mod poll_history;
 mod process;
@@ -85,6 +86,7 @@ pub use faults::{
 pub use host::{Host, HostSetup};
 pub use known_paths::KnownPaths;
 pub use log_line::LogFormat;
+pub use multipath::Multipath;
 pub use process::{HostHome, HostPlace};
 pub use qp::{HostPosting, HostQp, HostQpInit};
 pub use srq::{HostSrq, SrqInit};

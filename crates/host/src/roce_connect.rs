@@ -124,7 +124,7 @@ impl RoceConnect {
     }
 
     fn binding(&self, route: Route) -> Binding {
-        let mut config = link::config(&self.host, &route);
+        let mut config = link::config_at(&self.host, &self.port, &route);
         // Until RTS nothing is known of the application's own requests.
         config.ord = u16::MAX;
         config.ird = self.peer.max_dest_rd_atomic.into();

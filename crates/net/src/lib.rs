@@ -18,6 +18,7 @@
 )]
 
 pub mod buffers;
+pub mod interfaces;
 pub mod lane;
 pub mod mpa_frame;
 pub mod ports;

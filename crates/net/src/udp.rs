@@ -13,6 +13,7 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_os::fds::HighFd;
@@ -60,6 +61,8 @@ pub struct UdpPort {
     unrouted: AtomicBool,
     /// The kernel cuts bundles into datagrams (GSO).
     cuts: AtomicBool,
+    /// Source addresses that the system would not choose, and the interfaces that have them.
+    leaves_by: OnceLock<Vec<(IpAddr, u32)>>,
 }
 
 impl UdpPort {
@@ -99,7 +102,8 @@ impl UdpPort {
         let (refused, unrouted) = (AtomicBool::new(false), AtomicBool::new(false));
         let cuts = AtomicBool::new(option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_some());
         let fd = HighFd::new(fd);
-        Ok(Self { fd, number, tag, dual, room_octets, refused, unrouted, cuts })
+        let leaves_by = OnceLock::new();
+        Ok(Self { fd, number, tag, dual, room_octets, refused, unrouted, cuts, leaves_by })
     }
 
     /// A port for a queue pair, within `bounds`.
@@ -215,6 +219,22 @@ impl UdpPort {
             set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0);
         }
         true
+    }
+
+    /// Has what is sent from these addresses leave by the interfaces with these indices, whatever
+    /// the system's routes say of the destination: two links may both lead there. Counts once.
+    pub fn leave_by(&self, interfaces: Vec<(IpAddr, u32)>) {
+        let _said_before = self.leaves_by.set(interfaces);
+    }
+
+    fn interface_of(&self, from: IpAddr) -> Option<u32> {
+        let chosen = self.leaves_by.get()?.iter().find(|(ip, _)| *ip == from)?;
+        Some(chosen.1)
+    }
+
+    /// Whether it takes what comes to any address of this host.
+    pub fn is_bound_anywhere(&self) -> bool {
+        socket::local_addr(self.fd.as_fd()).is_ok_and(|at| at.ip().is_unspecified())
     }
 
     /// Its number.
@@ -352,7 +372,7 @@ impl UdpPort {
         // Nothing else says where a group of IPv6 is to be found.
         let ipi6_ifindex = match route.remote {
             SocketAddr::V6(to) if to.ip().is_multicast() => to.scope_id(),
-            _ => 0,
+            _ => self.interface_of(from).unwrap_or(0),
         };
         if self.dual {
             let ipi6_addr = libc::in6_addr { s6_addr: mapped(from).octets() };
@@ -360,7 +380,7 @@ impl UdpPort {
             control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
         } else if let IpAddr::V4(from) = from {
             let info = libc::in_pktinfo {
-                ipi_ifindex: 0,
+                ipi_ifindex: self.interface_of(from.into()).unwrap_or(0) as libc::c_int,
                 ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(from.octets()) },
                 ipi_addr: libc::in_addr { s_addr: 0 },
             };
@@ -394,7 +414,7 @@ fn prepare(fd: BorrowedFd<'_>, dual: bool) -> io::Result<u32> {
 }
 
 /// The address that the system leaves by for `peer`.
-fn source_to(peer: SocketAddr) -> Option<IpAddr> {
+pub fn source_to(peer: SocketAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((unspecified_like(peer), 0)).ok()?;
     socket.connect(peer).ok()?;
     Some(socket.local_addr().ok()?.ip())

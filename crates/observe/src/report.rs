@@ -95,6 +95,8 @@ numbers! {
         busy_us,
         /// Of these, those in which the peer's window was full.
         peer_full_us,
+        /// Paths of a connection over Shuttle; more than one with `WEFT_MULTIPATH`.
+        paths,
     }
 }
 

@@ -19,13 +19,6 @@ use crate::errno;
 pub struct Owned(c_int);
 
 impl Owned {
-    /// A datagram socket for interface requests; nothing is sent on it.
-    pub fn datagram_socket(family: c_int) -> Option<Self> {
-        // SAFETY: plain arguments.
-        let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        (fd >= 0).then_some(Self(fd))
-    }
-
     /// What the system gave, if that is a descriptor.
     pub fn of(fd: c_int) -> Option<Self> {
         (fd >= 0).then_some(Self(fd))

@@ -300,6 +300,11 @@ impl ShuttleListener {
 }
 
 impl ConnRequest {
+    /// The socket that it came to.
+    pub fn port(&self) -> &UdpPort {
+        &self.port
+    }
+
     /// Bytes that this side's socket holds.
     pub fn own_room_octets(&self) -> u32 {
         self.port.room_octets()

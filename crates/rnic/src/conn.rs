@@ -15,6 +15,7 @@ use weft_shuttle::{Route, Unopened};
 use weft_verbs::Qp;
 use weft_wire::capability::Capabilities;
 use weft_wire::datagram::{NOTICE_LEN, Notice};
+use weft_wire::shuttle::PathId;
 use weft_wire::tap::PacketTap;
 
 use crate::batch::{Batch, Written};
@@ -94,6 +95,13 @@ pub struct Established {
 pub enum ConnEvent {
     /// Both ends know of the connection. Of datagrams and loopback there is none.
     Established(Established),
+    /// The peer answers on this route of a path, which carries data from now on (Shuttle).
+    PathFound {
+        /// Number of the path.
+        path: PathId,
+        /// Its route.
+        route: Route,
+    },
     /// The connection is over, or never came to be. Comes once.
     Ended {
         /// How.

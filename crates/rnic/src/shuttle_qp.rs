@@ -570,7 +570,9 @@ impl ShuttleQp {
                     self.events.push_back(ConnEvent::Established(established));
                 }
                 shuttle::ShuttleEvent::Rejected { private_data } => self.refused = private_data,
-                shuttle::ShuttleEvent::PathValidated { .. } => {}
+                shuttle::ShuttleEvent::PathValidated { path, route } => {
+                    self.events.push_back(ConnEvent::PathFound { path, route });
+                }
                 shuttle::ShuttleEvent::Ended(end) => self.handle_end(now_ns, end),
             }
         }

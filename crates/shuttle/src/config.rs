@@ -1,5 +1,7 @@
 //! Configuration of one end of a connection, checked before the handshake.
 
+use core::net::SocketAddr;
+
 use weft_wire::shuttle::ConnectionId;
 use weft_wire::shuttle::hello::{HelloLimits, Modules, placement, protection, recovery};
 
@@ -80,6 +82,10 @@ pub struct ShuttleConfig {
     /// Time of day in milliseconds since 1970, by which a responder with the same pre-shared key
     /// may grant the Request without a Retry (S-24); `None` if unknown.
     pub unix_ms: Option<u64>,
+    /// Further addresses of this end, of which the first
+    /// [`MAX_ADDRESSES`](weft_wire::shuttle::hello::MAX_ADDRESSES) are named to a peer that wants
+    /// several paths too (S-75); `None` if this end wants one only.
+    pub addresses: Option<Vec<SocketAddr>>,
     /// Constructor of each path's rate controller.
     pub controller: cc::Make,
     /// Parameters of the controller.
@@ -112,6 +118,7 @@ impl Default for ShuttleConfig {
             saved: None,
             cookie: Vec::new(),
             unix_ms: None,
+            addresses: None,
             controller: cc::fixed,
             controller_params: cc::Params {
                 initial_rate_bps: Some(100_000_000),

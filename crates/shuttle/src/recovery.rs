@@ -21,8 +21,6 @@ use crate::rtt::{HOST_NS_MAX, RttEstimate, ack_interval_ns};
 pub(crate) const PN_WINDOW: u64 = 1 << 23;
 /// Unanswered probe timeouts after which the path is down (S-55).
 const OUTAGE_PROBES: u32 = 3;
-/// Unanswered probe timeouts after which packets in flight are also sent on other paths (S-74).
-const GIVE_BACK_PROBES: u32 = 2;
 /// Probe packets per timeout: one alone may be lost.
 const PROBES: u8 = 2;
 /// Longest probe interval while the path is down, 1 s; the shortest is a round trip.
@@ -46,7 +44,7 @@ pub(crate) struct AckOutcome {
     /// The last Rate, or Interval, frame was lost.
     pub(crate) rate_lost: bool,
     pub(crate) interval_lost: bool,
-    /// The path has not answered [`GIVE_BACK_PROBES`] probe timeouts.
+    /// A probe timeout has passed: packets in flight are also sent on other paths (S-74).
     pub(crate) silent: bool,
 }
 
@@ -96,6 +94,8 @@ pub(crate) struct Recovery {
     timed_from_pn: u64,
     /// What became of packets before this number says nothing of the sizes that the route carries.
     mtu_from_pn: u64,
+    /// Segments of packets before this number were given to other paths.
+    given_back_pn: u64,
     /// The number after the last packet that the peer acknowledges.
     asked_to_pn: u64,
     loss_at_ns: Option<u64>,
@@ -122,6 +122,7 @@ impl Recovery {
             silent_since_ns: 0,
             timed_from_pn: 0,
             mtu_from_pn: 0,
+            given_back_pn: 0,
             asked_to_pn: 0,
             loss_at_ns: None,
             probe_timeouts: 0,
@@ -217,10 +218,12 @@ impl Recovery {
         self.flights.range(start..).find_map(open)
     }
 
-    /// Adds the segments of all open packets to the losses. The packets stay open: no controller
-    /// hears of it.
-    pub(crate) fn give_back(&self, outcome: &mut AckOutcome) {
-        for flight in &self.flights {
+    /// Adds the segments of all open packets to the losses, once. The packets stay open: no
+    /// controller hears of it.
+    pub(crate) fn give_back(&mut self, outcome: &mut AckOutcome) {
+        let start = self.index_of(self.given_back_pn);
+        self.given_back_pn = self.next_pn;
+        for flight in self.flights.range(start..) {
             let open = flight.open(flight.mask(flight.first_pn, flight.last_pn()));
             outcome.lost.extend(flight.segments(open));
         }
@@ -456,7 +459,7 @@ impl Recovery {
             self.silent_since_ns = now_ns;
             self.stats.probe_timeouts += 1;
             self.probes = if self.is_outage() { 1 } else { PROBES };
-            outcome.silent |= self.probe_timeouts == GIVE_BACK_PROBES;
+            outcome.silent = true;
             if self.probe_timeouts == OUTAGE_PROBES {
                 self.stats.outages += 1;
                 budgets.iter_mut().for_each(|budget| budget.controller.on_outage(now_ns));

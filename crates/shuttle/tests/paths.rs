@@ -88,6 +88,48 @@ fn a_path_that_dies_gives_its_packets_to_the_others() {
     assert!(pair.connection(0).recovery_stats(PathId(1)).unwrap().probe_timeouts > 1);
 }
 
+/// S-75: what only path 0 carried before.
+#[test]
+fn a_connection_whose_first_path_dies_goes_on_and_ends_in_order() {
+    for (from, to) in [(0, 1), (1, 0)] {
+        let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &link(), 1);
+        pair.open();
+        let now_ns = pair.now_ns;
+        pair.connection(0).open_path(now_ns, route(0, 1)).unwrap();
+        pair.run_for(500 * MS);
+        pair.hosts[from].ports.post(true, 3_000_000);
+        pair.run_for(20 * MS);
+        pair.network.nobody = Some(4000);
+        pair.run_until(20_000 * MS, Pair::is_complete);
+        pair.hosts[to].ports.post(true, 1_000_000);
+        pair.run_until(20_000 * MS, Pair::is_complete);
+        let now_ns = pair.now_ns;
+        pair.connection(0).close(now_ns, 7);
+        pair.run_until(20_000 * MS, |pair| {
+            let last = |host: usize| pair.hosts[host].events.last().cloned();
+            last(0) == Some(ShuttleEvent::Ended(ConnectionEnd::Local))
+                && last(1) == Some(ShuttleEvent::Ended(ConnectionEnd::Peer(7)))
+        });
+    }
+}
+
+/// S-71.
+#[test]
+fn a_path_needs_none_of_those_before_it() {
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &link(), 1);
+    pair.open();
+    pair.network.nobody = Some(4001);
+    let now_ns = pair.now_ns;
+    for path in [1, 2] {
+        pair.connection(0).open_path(now_ns, route(0, path)).unwrap();
+    }
+    pair.run_until(20_000 * MS, |pair| {
+        [validated(pair, 0), validated(pair, 1)] == [[PathId(2)], [PathId(2)]]
+    });
+    pair.hosts[0].ports.post(true, 1_000_000);
+    pair.run_until(20_000 * MS, Pair::is_complete);
+}
+
 #[test]
 fn a_peer_whose_address_changes_is_followed() {
     let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &Link { loss: 0.01, ..link() }, 1);

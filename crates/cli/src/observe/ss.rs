@@ -74,7 +74,7 @@ fn row(pid: u32, name: &str, conn: &ConnReport) -> [String; 14] {
         format!("{:#x}", conn.qpn),
         conn.state.clone(),
         or_dash(&conn.peer),
-        conn.carrier.clone(),
+        carrier(conn),
         gauges.sends.to_string(),
         gauges.recvs.to_string(),
         scaled(counters.bytes_out as f64),
@@ -83,6 +83,14 @@ fn row(pid: u32, name: &str, conn: &ConnReport) -> [String; 14] {
         share(counters.lost, counters.packets_out),
         conn.limit.to_string(),
     ]
+}
+
+/// What carries a connection, and by how many paths if there are several.
+fn carrier(conn: &ConnReport) -> String {
+    match conn.gauges.paths {
+        0 | 1 => conn.carrier.clone(),
+        paths => format!("{}*{paths}", conn.carrier),
+    }
 }
 
 fn json(sample: &Sample) -> Value {

@@ -88,7 +88,7 @@ fn become_program(command: &[OsString], side: PathSide) -> u8 {
     let mut call = std::process::Command::new(program);
     call.args(arguments).env("WAN_SIDE", side.name());
     for (name, value) in [("WAN_NEAR", PathSide::Near), ("WAN_FAR", PathSide::Far)] {
-        call.env(name, value.v4().to_string()).env(format!("{name}6"), value.v6().to_string());
+        call.env(name, value.v4(0).to_string()).env(format!("{name}6"), value.v6(0).to_string());
     }
     let error = call.exec();
     tell(format_args!("{}: {error}", program.display()));

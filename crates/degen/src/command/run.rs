@@ -81,7 +81,7 @@ impl Site {
             let open = OpenOptions::new().append(true).create(true).open(path);
             open.with_context(|| format!("{}", path.display()))?;
         }
-        let wan = Wan::build(spec, &args.captures())?;
+        let wan = Wan::build(spec, args.second_spec(), &args.captures())?;
         Ok(Self { wan, door })
     }
 
@@ -194,7 +194,8 @@ fn conclude(args: &PathArgs, report: &PathReport) {
         let _ = write!(std::io::stderr(), "{}", describe(report));
         return;
     }
-    for complaint in &report.complaints {
+    let second = report.second.iter().flat_map(|second| &second.complaints);
+    for complaint in report.complaints.iter().chain(second) {
         tell(format_args!("this machine did not keep up; {complaint}"));
     }
 }

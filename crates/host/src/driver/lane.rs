@@ -391,7 +391,7 @@ impl Transport for LaneSocket {
                     notices.established = self.watcher.clone();
                 }
                 ConnEvent::Ended { .. } => notices.disconnected = self.watcher.take(),
-                ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
+                ConnEvent::PathFound { .. } | ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
             }
         }
         if core.phase.is_open() && Self::is_finished(core) {

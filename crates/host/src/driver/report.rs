@@ -161,26 +161,30 @@ fn measure_shuttle(shuttle: &ShuttleQp, report: &mut ConnReport) {
         gauges.rtt_var_ns = rtt.var_ns;
         gauges.rtt_min_ns = rtt.min_ns;
     }
-    if let Some(controller) = connection.controller(PATH) {
-        // The largest value stands for no limit.
-        let limited = |value: u64| if value == u64::MAX { 0 } else { value };
-        gauges.window_bytes = limited(controller.window_octets());
-        gauges.pace_bps = limited(controller.pacing_rate_bps());
+    for path in connection.paths() {
+        gauges.paths += 1;
+        if let Some(controller) = connection.controller(path) {
+            // The largest value stands for no limit.
+            let limited = |value: u64| if value == u64::MAX { 0 } else { value };
+            gauges.window_bytes += limited(controller.window_octets());
+            gauges.pace_bps += limited(controller.pacing_rate_bps());
+        }
+        gauges.in_flight_bytes += connection.in_flight_octets(path).unwrap_or_default();
     }
-    gauges.in_flight_bytes = connection.in_flight_octets(PATH).unwrap_or_default();
 }
 
 fn count_shuttle(shuttle: &ShuttleQp, counters: &mut Counters) {
-    let stats = shuttle.connection().stats();
+    let connection = shuttle.connection();
+    let stats = connection.stats();
     counters.packets_out = stats.datagrams_out;
     counters.packets_in = stats.packets_in;
     counters.resent = stats.segments_resent;
     counters.duplicates = stats.duplicate_segments + stats.stale_packets;
     counters.foreign = stats.foreign_datagrams;
-    if let Some(path) = shuttle.connection().recovery_stats(PATH) {
-        counters.lost = path.lost_packets;
-        counters.spurious = path.spurious_packets;
-        counters.timeouts = path.probe_timeouts;
-        counters.peer_drops = path.dropped_by_peer;
+    for path in connection.paths().filter_map(|path| connection.recovery_stats(path)) {
+        counters.lost += path.lost_packets;
+        counters.spurious += path.spurious_packets;
+        counters.timeouts += path.probe_timeouts;
+        counters.peer_drops += path.dropped_by_peer;
     }
 }

@@ -4,6 +4,7 @@ mod absence;
 mod admission;
 mod lane_setup;
 mod moderation;
+mod multipath;
 mod receiving;
 mod relocation;
 
@@ -250,7 +251,10 @@ impl ShuttleSocket {
                         end => Answer::None(end),
                     });
                 }
-                ConnEvent::Ended { .. } | ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
+                ConnEvent::PathFound { .. }
+                | ConnEvent::Ended { .. }
+                | ConnEvent::Dropped(_)
+                | ConnEvent::Notice { .. } => {}
             }
         }
     }
@@ -270,6 +274,7 @@ impl ShuttleSocket {
         if let Some(hook) = &mut self.hook {
             hook.granted(established.clone());
         }
+        self.open_paths(core);
         // A peer on this machine does not move to another address.
         if route.is_within_host() && self.port.devote(&route) {
             self.own = Some(route);

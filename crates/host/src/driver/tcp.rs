@@ -341,7 +341,7 @@ impl Transport for TcpSocket {
                     notices.established = self.watcher.clone();
                 }
                 ConnEvent::Ended { .. } => notices.disconnected = self.watcher.take(),
-                ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
+                ConnEvent::PathFound { .. } | ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
             }
         }
         if core.phase.is_open() && mpa_of(core).is_some_and(|mpa| mpa.is_finished()) {

@@ -127,7 +127,9 @@ impl UdSocket {
                 ConnEvent::Notice { notice, from } => {
                     core.host.secrecy().report_notice(notice, from)
                 }
-                ConnEvent::Established(_) | ConnEvent::Ended { .. } => {}
+                ConnEvent::Established(_)
+                | ConnEvent::PathFound { .. }
+                | ConnEvent::Ended { .. } => {}
             }
         }
     }

@@ -148,6 +148,10 @@ impl ShuttleConnection {
     /// Packets that may leave now on path `at` in `budget`; if none, schedules the time at which
     /// some may.
     pub(super) fn allowance(&mut self, now_ns: u64, at: usize, budget: u16) -> Option<u64> {
+        // A path that does not answer carries probes only, as long as others do (S-74).
+        if !self.paths[at].is_well() && self.paths.iter().any(Path::is_well) {
+            return None;
+        }
         let path = &mut self.paths[at];
         match path.allowance(now_ns, budget) {
             Allowance::Packets(packets) => match self.cap.burst(now_ns, path.datagram_octets) {

@@ -5,7 +5,8 @@
 use core::net::SocketAddr;
 
 use weft_wire::shuttle::hello::{
-    Hello, HelloKind, HelloLimits, HelloStamp, MAX_PRIVATE_DATA, Modules, REQUEST_MIN, reason,
+    AddressList, Hello, HelloKind, HelloLimits, HelloStamp, MAX_PRIVATE_DATA, Modules, REQUEST_MIN,
+    reason,
 };
 use weft_wire::shuttle::{ConnectionId, ShuttleError, VERSION};
 
@@ -31,6 +32,8 @@ pub struct PeerRequest {
     limits: HelloLimits,
     private_data: Vec<u8>,
     stamp: Option<HelloStamp>,
+    /// Further addresses of the peer, if it wants several paths.
+    addresses: Option<Vec<SocketAddr>>,
     /// It was taken without a cookie, so its sender has had no answer yet.
     fresh: bool,
     agreement: Option<Box<Agreement>>,
@@ -119,6 +122,7 @@ impl PeerRequest {
             limits,
             private_data: hello.private_data.to_vec(),
             stamp: hello.stamp.filter(|_| agreement.is_some()),
+            addresses: hello.addresses.map(|list| list.iter().collect()),
             fresh: false,
             agreement,
         })
@@ -253,7 +257,9 @@ impl ShuttleConnection {
         let to = SocketAddr::new(route.remote.ip().to_canonical(), route.remote.port());
         let stamp = config.unix_ms.map(|unix_ms| HelloStamp { unix_ms, to });
         let stamp = stamp.filter(|_| config.protection & CIPHERS != 0);
-        let hello = Hello { cookie: &config.cookie, stamp, ..hello };
+        // Only the responder's are of use: this end opens the paths.
+        let addresses = config.addresses.as_ref().map(|_| AddressList::EMPTY);
+        let hello = Hello { cookie: &config.cookie, stamp, addresses, ..hello };
         let (request, agreement) =
             request_of(&config, identity.entropy, &hello).ok_or(ShuttleMisuse::Credentials)?;
         let state = ConnectionState::Requesting {
@@ -289,6 +295,10 @@ impl ShuttleConnection {
         check_private_data(private_data)?;
         let modules =
             choose(config.modules(), request.modules).ok_or(ShuttleMisuse::NothingInCommon)?;
+        let mut room = Vec::new();
+        // Named to who has asked for them only.
+        let own = config.addresses.as_deref().filter(|_| request.addresses.is_some());
+        let addresses = own.map(|own| AddressList::encode(own, &mut room));
         let hello = Hello {
             to: request.from,
             from: identity.cid,
@@ -297,6 +307,7 @@ impl ShuttleConnection {
             modules,
             limits: Some(config.limits()),
             private_data,
+            addresses,
             ..Hello::new(HelloKind::Reply)
         };
         let octets = request.seal(&hello);
@@ -315,6 +326,7 @@ impl ShuttleConnection {
         let secret = [request.nonce, identity.nonce];
         let agreement = request.agreement.as_deref_mut();
         connection.agree(request.from, request.limits, modules, secret, agreement);
+        connection.note_addresses(request.addresses.take());
         Ok(connection)
     }
 
@@ -435,6 +447,7 @@ impl ShuttleConnection {
         }
         let secret = [self.identity.nonce, hello.nonce];
         self.agree(hello.from.base(), limits, modules, secret, agreement);
+        self.note_addresses(hello.addresses.map(|list| list.iter().collect()));
         self.state = ConnectionState::Open { reply: None };
         self.heard_ns = now_ns;
         let path = &mut self.paths[0];
@@ -479,11 +492,20 @@ impl ShuttleConnection {
                 self.config.packets_per_key,
             ),
             peer_key,
+            peer_addresses: None,
             idle_ns: self.config.idle_ns.min(peer_idle_ns.max(1)),
         });
         let stream = weft_wire::shuttle::StreamId(0);
         // A peer that allows no stream at all hears nothing.
         let _none_allowed = self.open_stream(stream, 1);
+    }
+
+    /// Notes the further addresses of a peer that wants several paths, if this end does too.
+    fn note_addresses(&mut self, addresses: Option<Vec<SocketAddr>>) {
+        let addresses = addresses.filter(|_| self.config.addresses.is_some());
+        if let Some(session) = &mut self.session {
+            session.peer_addresses = addresses;
+        }
     }
 
     /// Completes the responder's handshake: the peer has the Reply. The first packet measures the

@@ -89,6 +89,8 @@ struct Session {
     order: Order,
     guard: Guard,
     peer_key: Option<[u8; 32]>,
+    /// Further addresses of the peer, if both ends want several paths.
+    peer_addresses: Option<Vec<SocketAddr>>,
     idle_ns: u64,
 }
 
@@ -163,6 +165,8 @@ pub struct ShuttleConnection {
     untold: StreamSet,
     events: VecDeque<ShuttleEvent>,
     heard_ns: u64,
+    /// Index of the path on which the peer was heard last.
+    heard_on: usize,
     pinged_ns: u64,
     /// Silence until the next keep-alive, in nanoseconds.
     calm_ns: u64,
@@ -211,6 +215,7 @@ impl ShuttleConnection {
             untold: StreamSet::default(),
             events: VecDeque::new(),
             heard_ns: now_ns,
+            heard_on: 0,
             pinged_ns: now_ns,
             calm_ns,
             is_watched: false,
@@ -398,7 +403,15 @@ impl ShuttleConnection {
         Ok(())
     }
 
-    /// Opens another path. It carries data once the peer has answered on it.
+    /// Further addresses of the peer, which it has said in the handshake; `None` unless both ends
+    /// want several paths (S-75). They are what the peer claims: a path to one of them carries
+    /// data only once the peer has answered there.
+    pub fn peer_addresses(&self) -> Option<&[SocketAddr]> {
+        self.session.as_ref()?.peer_addresses.as_deref()
+    }
+
+    /// Opens another path, which the initiator does (S-71). It carries data once the peer has
+    /// answered on it.
     ///
     /// # Errors
     /// If the connection is not open, or has all the paths that it may have.
@@ -469,7 +482,23 @@ impl ShuttleConnection {
 
     /// Sends a Ping: the owner doubts that the peer is still there.
     pub fn ask(&mut self) {
-        self.paths[0].ping |= self.is_open();
+        if self.is_open() {
+            self.ping_all();
+        }
+    }
+
+    /// Has a Ping leave on every validated path: any of them may be dead.
+    fn ping_all(&mut self) {
+        self.paths.iter_mut().filter(|path| path.validated).for_each(|path| path.ping = true);
+    }
+
+    /// Index of a path for what any path can carry: the last one on which the peer was heard, or
+    /// another one if that does not answer (S-74).
+    fn lead(&self) -> usize {
+        match self.paths[self.heard_on].is_well() {
+            true => self.heard_on,
+            false => self.paths.iter().position(Path::is_well).unwrap_or(self.heard_on),
+        }
     }
 
     /// Whether anything of the peer has arrived for this connection.
@@ -501,8 +530,8 @@ impl ShuttleConnection {
     /// Schedules an immediate report on `stream` to the peer.
     fn tell(&mut self, now_ns: u64, stream: StreamId) {
         self.untold.insert(stream);
-        let path = &mut self.paths[0];
-        path.arrivals.owe(now_ns, AckPace::Now);
+        let lead = self.lead();
+        self.paths[lead].arrivals.owe(now_ns, AckPace::Now);
     }
 
     /// The next unguessable token.

@@ -161,8 +161,11 @@ impl ShuttleConnection {
             let what = Tapped::ShuttleCtrl { header: &header, frames };
             tap.see(TapDirection::Received, Some(route.into()), what);
         }
-        if usize::from(header.path.0) == self.paths.len() && self.may_be_given_path(frames) {
-            self.add_path(header.path, route);
+        if self.may_open(header.path, frames) {
+            // Those before may come later, or never.
+            for id in self.paths.len()..=usize::from(header.path.0) {
+                self.add_path(PathId(id as u8), route);
+            }
         }
         if usize::from(header.path.0) >= self.paths.len() {
             self.stats.foreign_datagrams += 1;
@@ -186,12 +189,12 @@ impl ShuttleConnection {
         taken
     }
 
-    /// Whether a packet with the next path number opens that path: it holds a Challenge, and there
-    /// is room.
-    fn may_be_given_path(&self, frames: &[u8]) -> bool {
+    /// Whether a packet opens the path `id`: that is a new one, there is room for it, and the packet
+    /// holds a Challenge (S-71).
+    fn may_open(&self, id: PathId, frames: &[u8]) -> bool {
         let challenges = |frame| matches!(frame, Ok(Frame::Challenge { .. }));
-        let room = self.is_open() && self.paths.len() < MAX_PATHS;
-        room && Frames::new(frames).any(challenges)
+        let is_new = (self.paths.len()..MAX_PATHS).contains(&usize::from(id.0));
+        self.is_open() && is_new && Frames::new(frames).any(challenges)
     }
 
     /// Full packet number, if the packet is new.
@@ -214,7 +217,8 @@ impl ShuttleConnection {
         self.heard_ns = self.heard_ns.max(now_ns);
         self.stats.packets_in += 1;
         self.follow(now_ns, route, header, pn);
-        let path = &mut self.paths[usize::from(header.path.0)];
+        self.heard_on = usize::from(header.path.0);
+        let path = &mut self.paths[self.heard_on];
         path.arrivals.handle_packet(now_ns, pn);
         path.arrivals.marked += u64::from(marked);
     }
@@ -420,6 +424,7 @@ mod tests {
             order: Order { placement: Placement::Tail, repair: Repair::Full },
             guard,
             peer_key: None,
+            peer_addresses: None,
             idle_ns: config.idle_ns,
         };
         let route = Route { local: at, remote: at };

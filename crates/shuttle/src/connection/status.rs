@@ -60,6 +60,11 @@ impl ShuttleConnection {
         self.stats
     }
 
+    /// The paths on which the peer has answered, whether or not it does now.
+    pub fn paths(&self) -> impl Iterator<Item = PathId> {
+        self.paths.iter().filter(|path| path.validated).map(|path| path.id)
+    }
+
     /// Loss recovery counters of `path`.
     pub fn recovery_stats(&self, path: PathId) -> Option<RecoveryStats> {
         self.paths.get(usize::from(path.0)).map(|path| path.recovery.stats)

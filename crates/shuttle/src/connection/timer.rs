@@ -95,7 +95,7 @@ impl ShuttleConnection {
         if self.keep_alive_ns().is_some_and(|at| at <= now_ns) {
             self.pinged_ns = now_ns;
             self.calm_ns = self.calm_ns.saturating_mul(2).min(KEEP_ALIVE_NS_MAX);
-            self.paths[0].ping = self.is_open();
+            self.ask();
         }
         for at in 0..self.paths.len() {
             self.paths[at].handle_timeout(now_ns, &mut self.outcome);
@@ -111,7 +111,7 @@ impl ShuttleConnection {
 
     /// Schedules queries for streams that wait for the peer's frontier.
     pub(super) fn schedule_queries(&mut self, now_ns: u64) {
-        let wait_ns = self.paths[0].recovery.probe_timeout_ns();
+        let wait_ns = self.paths[self.lead()].recovery.probe_timeout_ns();
         self.streams.schedule_queries(now_ns, wait_ns);
     }
 }

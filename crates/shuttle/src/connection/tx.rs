@@ -96,8 +96,19 @@ impl ShuttleConnection {
         owed
     }
 
+    /// Index of the path for the next Close after `tries`: another one each time, since the one that
+    /// was heard last may be dead by now.
+    fn close_on(&self, tries: u32) -> usize {
+        let (lead, count) = (self.lead(), self.paths.len());
+        let in_turn = (0..count).map(|more| (lead + more) % count);
+        let mut well = in_turn.filter(|at| self.paths[*at].is_well()).cycle();
+        well.nth(tries as usize).unwrap_or(lead)
+    }
+
     fn put_close(&mut self, now_ns: u64, out: &mut Transmit) -> bool {
-        let wait_ns = self.paths[0].recovery.probe_timeout_ns();
+        let ConnectionState::Closing { tries, .. } = self.state else { return false };
+        let at = self.close_on(tries);
+        let wait_ns = self.paths[at].recovery.probe_timeout_ns();
         let ConnectionState::Closing { reason, next_ns, tries } = &mut self.state else {
             return false;
         };
@@ -109,7 +120,7 @@ impl ShuttleConnection {
         let close = Frame::Close { reason: *reason };
         self.frames.clear();
         // The peer learns here, for the last time, what was placed.
-        let budget = usize::from(self.paths[0].datagram_octets) / 2;
+        let budget = usize::from(self.paths[at].datagram_octets) / 2;
         for (id, stream) in self.streams.iter() {
             if self.frames.len() + MAX_PLAIN_FRAME <= budget {
                 let frontier = stream.recv.frontier();
@@ -117,7 +128,7 @@ impl ShuttleConnection {
             }
         }
         close.encode(&mut self.frames);
-        self.put_untimed(self.paths[0].route, out);
+        self.put_untimed(at, self.paths[at].route, out);
         true
     }
 
@@ -126,16 +137,16 @@ impl ShuttleConnection {
         self.frames.clear();
         Frame::Closed.encode(&mut self.frames);
         let start = out.gather.len();
-        self.put_untimed(route, out);
+        self.put_untimed(0, route, out);
         if let ConnectionState::Ended { closed, .. } = &mut self.state {
             out.gather.slab()[start..].clone_into(closed);
         }
         true
     }
 
-    fn put_untimed(&mut self, route: Route, out: &mut Transmit) {
-        self.put_ctrl(0, route, out);
-        self.paths[0].recovery.handle_sent_untimed();
+    fn put_untimed(&mut self, at: usize, route: Route, out: &mut Transmit) {
+        self.put_ctrl(at, route, out);
+        self.paths[at].recovery.handle_sent_untimed();
     }
 
     fn put_open<P: Ports>(
@@ -271,6 +282,7 @@ impl ShuttleConnection {
 
     /// Collects frames due on path `at` in `frames`.
     fn gather_frames(&mut self, now_ns: u64, at: usize) -> Option<Owed> {
+        let asks = at == self.lead();
         let Self { paths, frames, streams, untold, .. } = self;
         let path = &mut paths[at];
         frames.clear();
@@ -293,7 +305,7 @@ impl ShuttleConnection {
             Frame::Floor { path: path.id, pn }.encode(frames);
         }
         let before = frames.len();
-        if at == 0 {
+        if asks {
             put_queries(now_ns, streams, frames, budget);
         }
         if path.recovery.unasked() >= UNASKED_MAX {

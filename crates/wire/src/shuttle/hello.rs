@@ -34,6 +34,10 @@ const REASON: u8 = 6;
 /// Parameters from here on may be ignored by who does not know them.
 const OPTIONAL: u8 = 0x80;
 const STAMP: u8 = OPTIONAL;
+const ADDRESSES: u8 = OPTIONAL + 1;
+
+/// Addresses that a handshake packet names at most.
+pub const MAX_ADDRESSES: usize = 8;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -65,8 +69,7 @@ const _: () = assert!(LIMITS_LEN == 20);
 #[repr(C)]
 struct StampWire {
     unix_ms: U64,
-    ip: [u8; 16],
-    port: U16,
+    to: AddressWire,
 }
 
 /// The kinds of handshake packets.
@@ -174,6 +177,60 @@ pub struct HelloStamp {
     pub to: SocketAddr,
 }
 
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct AddressWire {
+    ip: [u8; 16],
+    port: U16,
+}
+const ADDRESS_LEN: usize = size_of::<AddressWire>();
+const _: () = assert!(ADDRESS_LEN == 18);
+
+impl AddressWire {
+    fn new(at: SocketAddr) -> Self {
+        let ip = match at.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Self { ip: ip.octets(), port: at.port().into() }
+    }
+
+    fn get(&self) -> SocketAddr {
+        let ip = IpAddr::V6(Ipv6Addr::from(self.ip)).to_canonical();
+        SocketAddr::new(ip, self.port.get())
+    }
+}
+
+/// Further addresses of the sender of a handshake packet, [`MAX_ADDRESSES`] at most (S-75).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressList<'a>(&'a [u8]);
+
+impl<'a> AddressList<'a> {
+    /// No address.
+    pub const EMPTY: Self = Self(&[]);
+
+    /// The first [`MAX_ADDRESSES`] of `addresses`; `room` is for them as they travel.
+    pub fn encode(addresses: &[SocketAddr], room: &'a mut Vec<u8>) -> Self {
+        room.clear();
+        for at in addresses.iter().take(MAX_ADDRESSES) {
+            room.extend(AddressWire::new(*at).as_bytes());
+        }
+        Self(room)
+    }
+
+    fn parse(octets: &'a [u8]) -> Result<Self, ShuttleError> {
+        let is_whole = octets.len().is_multiple_of(ADDRESS_LEN);
+        let valid = is_whole && octets.len() <= MAX_ADDRESSES * ADDRESS_LEN;
+        if valid { Ok(Self(octets)) } else { Err(ShuttleError::Value("addresses")) }
+    }
+
+    /// The addresses; those of IPv4 are never mapped ones.
+    pub fn iter(&self) -> impl Iterator<Item = SocketAddr> + use<'a> {
+        let (wires, _) = self.0.as_chunks::<ADDRESS_LEN>();
+        wires.iter().filter_map(|wire| Some(AddressWire::ref_from_bytes(wire).ok()?.get()))
+    }
+}
+
 /// A handshake packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
@@ -201,6 +258,8 @@ pub struct Hello<'a> {
     pub reason: u16,
     /// Of a Request inside a key agreement message.
     pub stamp: Option<HelloStamp>,
+    /// Where its sender is besides; none if it wants no further paths (S-75).
+    pub addresses: Option<AddressList<'a>>,
 }
 
 impl<'a> Hello<'a> {
@@ -219,6 +278,7 @@ impl<'a> Hello<'a> {
             key_message: &[],
             reason: 0,
             stamp: None,
+            addresses: None,
         }
     }
 
@@ -307,10 +367,9 @@ impl<'a> Hello<'a> {
             STAMP => {
                 let wire =
                     StampWire::ref_from_bytes(value).map_err(|_| ShuttleError::Value("stamp"))?;
-                let ip = IpAddr::V6(Ipv6Addr::from(wire.ip)).to_canonical();
-                let to = SocketAddr::new(ip, wire.port.get());
-                self.stamp = Some(HelloStamp { unix_ms: wire.unix_ms.get(), to });
+                self.stamp = Some(HelloStamp { unix_ms: wire.unix_ms.get(), to: wire.to.get() });
             }
+            ADDRESSES => self.addresses = Some(AddressList::parse(value)?),
             _ if number >= OPTIONAL => {}
             _ => return Err(ShuttleError::Parameter(number)),
         }
@@ -389,13 +448,11 @@ impl<'a> Hello<'a> {
             put(REASON, &self.reason.to_be_bytes(), out);
         }
         if let Some(HelloStamp { unix_ms, to }) = self.stamp {
-            let ip = match to.ip() {
-                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                IpAddr::V6(ip) => ip,
-            };
-            let wire =
-                StampWire { unix_ms: unix_ms.into(), ip: ip.octets(), port: to.port().into() };
+            let wire = StampWire { unix_ms: unix_ms.into(), to: AddressWire::new(to) };
             put(STAMP, wire.as_bytes(), out);
+        }
+        if let Some(AddressList(octets)) = self.addresses {
+            put(ADDRESSES, octets, out);
         }
     }
 }
@@ -452,6 +509,28 @@ mod tests {
         }
     }
 
+    /// S-75.
+    #[test]
+    fn addresses_come_back_and_more_than_may_be_do_not() {
+        let all: Vec<SocketAddr> =
+            (1..=9).map(|last| SocketAddr::from(([192, 0, 2, last], 18515))).collect();
+        let mixed = [all[0], "[2001:db8::1]:7".parse().unwrap()];
+        for addresses in [&[][..], &mixed] {
+            let mut room = Vec::new();
+            let list = AddressList::encode(addresses, &mut room);
+            let named = Hello { addresses: Some(list), ..request() };
+            let octets = named.encode_inner();
+            let read = Hello::parse(&octets).unwrap();
+            assert_eq!(read, named);
+            assert_eq!(read.addresses.unwrap().iter().collect::<Vec<_>>(), addresses);
+        }
+        let mut room = Vec::new();
+        assert_eq!(AddressList::encode(&all, &mut room).iter().count(), MAX_ADDRESSES);
+        let too_many = vec![0; (MAX_ADDRESSES + 1) * ADDRESS_LEN];
+        assert_eq!(AddressList::parse(&too_many), Err(ShuttleError::Value("addresses")));
+        assert_eq!(AddressList::parse(&[0; 17]), Err(ShuttleError::Value("addresses")));
+    }
+
     #[test]
     fn a_probe_is_answered_once_and_by_no_more_octets() {
         let probe = Hello::probe(ConnectionId(0x100), 7);
@@ -494,7 +573,7 @@ mod tests {
     /// S-16.
     #[test]
     fn only_optional_parameters_may_be_unknown() {
-        assert_eq!(with_parameter(0x81), Ok(ConnectionId(0)));
+        assert_eq!(with_parameter(0x82), Ok(ConnectionId(0)));
         assert_eq!(with_parameter(STAMP), Err(ShuttleError::Value("stamp")));
         assert_eq!(with_parameter(0x7f), Err(ShuttleError::Parameter(0x7f)));
         assert_eq!(with_parameter(MODULES), Err(ShuttleError::Value("modules")));

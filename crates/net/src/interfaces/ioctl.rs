@@ -1,16 +1,23 @@
 //! Interface requests (`netdevice(7)`), which need no netlink; of IPv4 only.
 
 use std::mem;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
-use crate::fd::Owned;
+use crate::socket::{self, SocketKind};
 
 /// Interfaces that are asked about at most.
 const INTERFACES_MAX: usize = 64;
 
+/// A socket for requests; nothing is sent on it.
+fn any_socket() -> Option<OwnedFd> {
+    socket::open(&(Ipv4Addr::UNSPECIFIED, 0).into(), SocketKind::Datagram).ok()
+}
+
 /// The kernel's answer to `request` about the interface `name`.
 pub fn about(name: &[u8], request: libc::c_ulong) -> Option<libc::ifreq> {
-    let socket = Owned::datagram_socket(libc::AF_INET)?;
+    let socket = any_socket()?;
     // SAFETY: all zeroes is a valid request.
     let mut about: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= about.ifr_name.len() {
@@ -20,7 +27,7 @@ pub fn about(name: &[u8], request: libc::c_ulong) -> Option<libc::ifreq> {
         *to = *from as libc::c_char;
     }
     // SAFETY: the request is a writable ifreq with a NUL-terminated name.
-    let done = unsafe { libc::ioctl(socket.raw(), request, &raw mut about) };
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut about) };
     (done == 0).then_some(about)
 }
 
@@ -31,9 +38,9 @@ pub fn each(mut look: impl FnMut(&libc::ifaddrs)) {
     let ifc_len = size_of_val(&places) as libc::c_int;
     let ifc_ifcu = libc::__c_anonymous_ifc_ifcu { ifcu_req: places.as_mut_ptr() };
     let mut list = libc::ifconf { ifc_len, ifc_ifcu };
-    let Some(socket) = Owned::datagram_socket(libc::AF_INET) else { return };
+    let Some(socket) = any_socket() else { return };
     // SAFETY: the list names as much writable memory as it says.
-    if unsafe { libc::ioctl(socket.raw(), libc::SIOCGIFCONF, &raw mut list) } != 0 {
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFCONF, &raw mut list) } != 0 {
         return;
     }
     let count = usize::try_from(list.ifc_len).unwrap_or(0) / size_of::<libc::ifreq>();
@@ -81,7 +88,7 @@ mod tests {
     fn what_is_listed_is_what_getifaddrs_lists() {
         let mut found = Vec::new();
         each(|item| super::super::add(&mut found, item));
-        let all = super::super::interfaces();
+        let all = super::super::list().expect("there are descriptors");
         for listed in &mut found {
             listed.mtu = super::super::mtu(&listed.name);
             let own = all.iter().find(|interface| interface.name == listed.name);

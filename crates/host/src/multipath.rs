@@ -1,0 +1,264 @@
+//! Several paths for one connection of Shuttle: at which addresses of this host they may begin,
+//! what the peer is told of them, and which are opened once the connection is there (S-75).
+//!
+//! The initiator opens them, by the rule of MPTCP's path manager in Linux: each further address of
+//! the peer is reached from the address that the system chooses for it; each address of this host
+//! from which no path begins then reaches the peer where the connection did. All are of the
+//! connection's address family: the same link by IPv4 and by IPv6 is not two.
+//!
+//! Invariant: nothing is opened or told unless both ends have asked for several paths.
+//!
+//! Order: [`Multipath::parse`]; [`Multipath::announced`] for the handshake, then
+//! [`Multipath::routes`].
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use weft_net::interfaces::{self, NetInterface};
+use weft_net::udp::{self, UdpPort};
+use weft_rnic::shuttle::Route;
+use weft_rnic::wire::shuttle::hello::MAX_ADDRESSES;
+
+/// Longest name of a network interface in bytes: `IFNAMSIZ` less the NUL.
+const INTERFACE_NAME_MAX: usize = 15;
+
+/// The addresses at which paths of this host may begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Multipath {
+    /// The first address of each interface but loopback.
+    All,
+    /// Those that are listed, and the first of each interface that is.
+    Listed(Vec<PathPlace>),
+}
+
+/// Where paths may begin, as the user has written it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathPlace {
+    /// An address of this host.
+    Address(IpAddr),
+    /// The name of a network interface.
+    Interface(String),
+}
+
+/// Why a list is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadPlace(String);
+
+impl fmt::Display for BadPlace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "`{}` is neither an address nor the name of a network interface", self.0)
+    }
+}
+
+impl Multipath {
+    /// What `WEFT_MULTIPATH` says: `on`, `off`, or addresses and interfaces with `,` between them.
+    ///
+    /// # Errors
+    /// An item that can be neither.
+    pub fn parse(text: &str) -> Result<Option<Self>, BadPlace> {
+        match text.trim() {
+            "off" | "" => Ok(None),
+            "on" => Ok(Some(Self::All)),
+            list => {
+                let places: Result<_, _> = list.split(',').map(place).collect();
+                Ok(Some(Self::Listed(places?)))
+            }
+        }
+    }
+
+    /// The addresses of this host where paths may begin, for a connection at `local`.
+    fn addresses(&self, local: IpAddr, interfaces: &[NetInterface]) -> Vec<IpAddr> {
+        let usable =
+            |address: &IpAddr| address.is_ipv4() == local.is_ipv4() && !is_link_local(*address);
+        let first = |interface: &NetInterface| interface.addresses.iter().copied().find(usable);
+        let mut found: Vec<IpAddr> = match self {
+            // The connection's own stands for its interface.
+            Self::All => {
+                let others = |i: &&NetInterface| !i.loopback && !i.addresses.contains(&local);
+                interfaces.iter().filter(others).filter_map(first).collect()
+            }
+            Self::Listed(places) => {
+                let of_place = |place: &PathPlace| match place {
+                    PathPlace::Address(address) => Some(*address).filter(usable),
+                    PathPlace::Interface(name) => {
+                        let named = |i: &&NetInterface| i.name == name.as_bytes();
+                        interfaces.iter().find(named).and_then(first)
+                    }
+                };
+                places.iter().filter_map(of_place).collect()
+            }
+        };
+        found.retain(|address| *address != local);
+        found.dedup();
+        found
+    }
+
+    /// What the peer is told of a connection at `port` whose first path is `route`: nothing else
+    /// can be reached at a socket that is bound to one address.
+    pub fn announced(&self, port: &UdpPort, route: &Route) -> Vec<SocketAddr> {
+        let local = route.local;
+        if !port.is_bound_anywhere() || route.is_within_host() {
+            return Vec::new();
+        }
+        let own = self.addresses(local.ip(), &interfaces_now());
+        own.into_iter().map(|ip| SocketAddr::new(ip, local.port())).collect()
+    }
+
+    /// The further paths of a connection whose first one is `route`, to a peer that is at
+    /// `peers` besides.
+    pub fn routes(&self, route: &Route, peers: &[SocketAddr]) -> Vec<Route> {
+        let own = self.addresses(route.local.ip(), &interfaces_now());
+        pair(route, &own, peers, udp::source_to)
+    }
+}
+
+/// The interfaces by which `routes` begin where the system would take another one to their peer.
+pub(crate) fn interfaces_of(routes: &[Route]) -> Vec<(IpAddr, u32)> {
+    let all = interfaces_now();
+    let index = |ip: IpAddr| all.iter().find(|i| i.addresses.contains(&ip)).map(|i| i.index);
+    let forced =
+        routes.iter().filter(|route| udp::source_to(route.remote) != Some(route.local.ip()));
+    forced.filter_map(|route| Some((route.local.ip(), index(route.local.ip())?))).collect()
+}
+
+fn interfaces_now() -> Vec<NetInterface> {
+    interfaces::list().unwrap_or_else(|interfaces::Shortage| interfaces::list_v4())
+}
+
+fn place(item: &str) -> Result<PathPlace, BadPlace> {
+    let item = item.trim();
+    if let Ok(address) = item.parse() {
+        return Ok(PathPlace::Address(address));
+    }
+    let is_name = (1..=INTERFACE_NAME_MAX).contains(&item.len())
+        && !item.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
+    if is_name { Ok(PathPlace::Interface(item.into())) } else { Err(BadPlace(item.into())) }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Pairs addresses of this host with those of the peer, where `source_to` says from which one the
+/// system goes to a peer.
+fn pair(
+    first: &Route,
+    own: &[IpAddr],
+    peers: &[SocketAddr],
+    source_to: impl Fn(SocketAddr) -> Option<IpAddr>,
+) -> Vec<Route> {
+    let (local, remote) = (first.local, first.remote);
+    let is_own = |ip: IpAddr| ip == local.ip() || own.contains(&ip);
+    let mut routes: Vec<Route> = Vec::new();
+    for peer in peers.iter().take(MAX_ADDRESSES) {
+        let may_be = peer.ip() != remote.ip()
+            && peer.is_ipv4() == remote.is_ipv4()
+            && !peer.ip().is_unspecified()
+            && !peer.ip().is_multicast()
+            && !peer.ip().is_loopback()
+            // Two hosts may have a bridge of the same address.
+            && !is_own(peer.ip());
+        let Some(source) = source_to(*peer).filter(|source| may_be && is_own(*source)) else {
+            continue;
+        };
+        let route = Route { local: SocketAddr::new(source, local.port()), remote: *peer };
+        if !routes.contains(&route) {
+            routes.push(route);
+        }
+    }
+    let begins = |routes: &[Route], ip: IpAddr| routes.iter().any(|route| route.local.ip() == ip);
+    for ip in own {
+        if !begins(&routes, *ip) {
+            routes.push(Route { local: SocketAddr::new(*ip, local.port()), remote });
+        }
+    }
+    routes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn interface(name: &str, loopback: bool, addresses: &[&str]) -> NetInterface {
+        NetInterface {
+            name: name.into(),
+            index: 1,
+            loopback,
+            mac: None,
+            mtu: 1500,
+            addresses: addresses.iter().map(|text| ip(text)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_list_has_addresses_and_interfaces() {
+        assert_eq!(Multipath::parse("off"), Ok(None));
+        assert_eq!(Multipath::parse("on"), Ok(Some(Multipath::All)));
+        let listed = Multipath::Listed(vec![
+            PathPlace::Address(ip("192.0.2.1")),
+            PathPlace::Interface("wlan0".into()),
+            PathPlace::Address(ip("2001:db8::1")),
+        ]);
+        assert_eq!(Multipath::parse("192.0.2.1, wlan0,2001:db8::1"), Ok(Some(listed)));
+        for bad in ["eth0,", "a b", "eth0/1", "a-name-of-sixteen", "192.0.2.1:80"] {
+            assert!(Multipath::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_interface_but_loopback_and_the_connections_own_has_a_place() {
+        let all = [
+            interface("eth0", false, &["10.0.0.1", "10.0.0.9", "fd00::1"]),
+            interface("wlan0", false, &["169.254.0.1", "10.1.0.1", "fe80::1"]),
+            interface("ppp0", false, &["fd02::1"]),
+            interface("lo", true, &["127.0.0.1"]),
+        ];
+        let of = |text: &str, local: &str| {
+            Multipath::parse(text).unwrap().unwrap().addresses(ip(local), &all)
+        };
+        assert_eq!(of("on", "10.0.0.1"), [ip("10.1.0.1")]);
+        assert_eq!(of("on", "10.1.0.1"), [ip("10.0.0.1")]);
+        assert_eq!(of("on", "fd00::1"), [ip("fd02::1")]);
+        assert_eq!(of("eth0,wlan0", "10.0.0.1"), [ip("10.1.0.1")]);
+        assert_eq!(of("10.0.0.9", "10.0.0.1"), [ip("10.0.0.9")], "an address that is asked for");
+        assert_eq!(of("eth9", "10.0.0.1"), [] as [IpAddr; 0]);
+    }
+
+    #[test]
+    fn every_address_of_either_end_has_a_path() {
+        let at = |text: &str| SocketAddr::new(ip(text), 7);
+        let to = |local: &str, remote: &str| Route { local: at(local), remote: at(remote) };
+        let first = to("10.0.0.1", "10.0.0.2");
+        // Two links, each with an address at both ends.
+        let source = |peer: SocketAddr| {
+            Some(ip(if peer == at("10.1.0.2") { "10.1.0.1" } else { "10.0.0.1" }))
+        };
+        let both = pair(&first, &[ip("10.1.0.1")], &[at("10.1.0.2")], source);
+        assert_eq!(both, [to("10.1.0.1", "10.1.0.2")]);
+        // A peer with one address, then one with two that are reached from one.
+        let here = |_| Some(ip("10.0.0.1"));
+        assert_eq!(pair(&first, &[ip("10.1.0.1")], &[], here), [to("10.1.0.1", "10.0.0.2")]);
+        assert_eq!(pair(&first, &[], &[at("10.1.0.2")], here), [to("10.0.0.1", "10.1.0.2")]);
+    }
+
+    #[test]
+    fn what_a_peer_must_not_name_is_left_out() {
+        let at = |text: &str| SocketAddr::new(ip(text), 7);
+        let first = Route { local: at("10.0.0.1"), remote: at("10.0.0.2") };
+        let here = |_| Some(ip("10.0.0.1"));
+        for named in ["10.0.0.2", "10.0.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "fd00::1"] {
+            assert_eq!(pair(&first, &[], &[at(named)], here), [], "{named}");
+        }
+        let twice = [at("10.1.0.2"), at("10.1.0.2")];
+        assert_eq!(pair(&first, &[], &twice, here).len(), 1);
+        let elsewhere = |_| Some(ip("10.9.0.1"));
+        assert_eq!(pair(&first, &[], &twice, elsewhere), [], "not from an address of the list");
+    }
+}
