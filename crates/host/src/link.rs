@@ -3,7 +3,7 @@
 
 use std::net::UdpSocket;
 
-use weft_net::udp::{self, UdpPort};
+use weft_net::udp;
 use weft_os::{clock, random};
 use weft_rnic::shuttle::{Identity, MIN_DATAGRAM, Route, ShuttleConfig, cc};
 use weft_rnic::wire::shuttle::ConnectionId;
@@ -20,13 +20,7 @@ const IDLE_NS: u64 = 3600 * 1_000_000_000;
 /// Bytes of IP and UDP headers, with IPv6.
 const HEADERS: u32 = 48;
 
-/// The configuration for a connection of `host` at `port`, which begins over `route`.
-pub fn config_at(host: &Host, port: &UdpPort, route: &Route) -> ShuttleConfig {
-    let addresses = host.multipath().map(|multipath| multipath.announced(port, route));
-    ShuttleConfig { addresses, ..config(host, route) }
-}
-
-/// The configuration for connections of `host` over `route`, whatever their socket.
+/// The configuration for a connection of `host` over `route`.
 pub fn config(host: &Host, route: &Route) -> ShuttleConfig {
     let settings = host.settings();
     let carries = carries(route);
@@ -41,6 +35,7 @@ pub fn config(host: &Host, route: &Route) -> ShuttleConfig {
         datagram_octets,
         datagram_octets_goal: goal.max(datagram_octets),
         unix_ms: Some(clock::time_of_day_ms()),
+        addresses: host.multipath().map(|_| Vec::new()),
         saved: host.known_paths().and_then(|paths| paths.find(route.remote.ip().to_canonical())),
         controller: cc::weave,
         controller_params: cc::Params {

@@ -13,7 +13,8 @@ use crate::qp::HostQp;
 
 pub use crate::driver::Answer;
 pub use crate::driver::cm_hook::{CmHook, Demux, asks, requests};
-pub use crate::link::{config, config_at, identity};
+pub use crate::link::{config, identity};
+pub use crate::multipath::offer;
 pub use crate::roce_connect::{Requester, RocePeer};
 pub use crate::slot::Outbox;
 

@@ -6,18 +6,23 @@
 //! from which no path begins then reaches the peer where the connection did. All are of the
 //! connection's address family: the same link by IPv4 and by IPv6 is not two.
 //!
+//! Further paths have a socket of their own at both ends, whose port the peer is told or sees: that
+//! of the first path may be connected to one address of the peer, or share its port with a listener.
+//!
 //! Invariant: nothing is opened or told unless both ends have asked for several paths.
 //!
-//! Order: [`Multipath::parse`]; [`Multipath::announced`] for the handshake, then
-//! [`Multipath::routes`].
+//! Order: [`Multipath::parse`]; `offer` for the answer to a peer that asks, then
+//! `Multipath::routes` where this end has asked.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use weft_net::interfaces::{self, NetInterface};
 use weft_net::udp::{self, UdpPort};
 use weft_rnic::shuttle::Route;
-use weft_rnic::wire::shuttle::hello::MAX_ADDRESSES;
+
+use crate::host::Host;
 
 /// Longest name of a network interface in bytes: `IFNAMSIZ` less the NUL.
 const INTERFACE_NAME_MAX: usize = 15;
@@ -93,31 +98,53 @@ impl Multipath {
         found
     }
 
-    /// What the peer is told of a connection at `port` whose first path is `route`: nothing else
-    /// can be reached at a socket that is bound to one address.
-    pub fn announced(&self, port: &UdpPort, route: &Route) -> Vec<SocketAddr> {
-        let local = route.local;
-        if !port.is_bound_anywhere() || route.is_within_host() {
-            return Vec::new();
-        }
-        let own = self.addresses(local.ip(), &interfaces_now());
-        own.into_iter().map(|ip| SocketAddr::new(ip, local.port())).collect()
+    /// What the peer is told of a connection whose first path, `route`, ends at `port`, and whose
+    /// further ones end at the port `further`: all addresses, or that one to which `port` is bound.
+    fn announced(&self, port: &UdpPort, further: u16, route: &Route) -> Vec<SocketAddr> {
+        let home = route.local.ip();
+        let others = match port.is_bound_anywhere() {
+            true => self.addresses(home, &interfaces_now()),
+            false => Vec::new(),
+        };
+        [home].into_iter().chain(others).map(|ip| SocketAddr::new(ip, further)).collect()
     }
 
-    /// The further paths of a connection whose first one is `route`, to a peer that is at
-    /// `peers` besides.
-    pub fn routes(&self, route: &Route, peers: &[SocketAddr]) -> Vec<Route> {
+    /// The further paths of a connection whose first one is `route`, to a peer that has them end at
+    /// `peers`; here they begin at the port `further`.
+    pub(crate) fn routes(&self, route: &Route, further: u16, peers: &[SocketAddr]) -> Vec<Route> {
         let own = self.addresses(route.local.ip(), &interfaces_now());
-        pair(route, &own, peers, udp::source_to)
+        pair(route, further, &own, peers, udp::source_to)
     }
+}
+
+/// For a connection of `host` that its peer has asked for by `route` at `port`: its socket for
+/// further paths, and the addresses where the peer may open them. Nothing if it is to have one path.
+pub fn offer(
+    host: &Host,
+    port: &UdpPort,
+    route: &Route,
+) -> Option<(Arc<UdpPort>, Vec<SocketAddr>)> {
+    let multipath = host.multipath().filter(|_| !route.is_within_host())?;
+    let further = match port.further() {
+        Some(further) => Arc::clone(further),
+        None => open(host)?,
+    };
+    let addresses = multipath.announced(port, further.number(), route);
+    Some((further, addresses))
+}
+
+/// A socket for further paths. Without one a connection has one path.
+pub(crate) fn open(host: &Host) -> Option<Arc<UdpPort>> {
+    let opened = UdpPort::for_queue_pair(host.settings().ports);
+    opened.map(Arc::new).inspect_err(|error| log::warn!("one path only: {error}")).ok()
 }
 
 /// The interfaces by which `routes` begin where the system would take another one to their peer.
 pub(crate) fn interfaces_of(routes: &[Route]) -> Vec<(IpAddr, u32)> {
     let all = interfaces_now();
     let index = |ip: IpAddr| all.iter().find(|i| i.addresses.contains(&ip)).map(|i| i.index);
-    let forced =
-        routes.iter().filter(|route| udp::source_to(route.remote) != Some(route.local.ip()));
+    let chosen = |route: &Route| udp::source_to(route.remote) == Some(route.local.ip());
+    let forced = routes.iter().filter(|route| !chosen(route));
     forced.filter_map(|route| Some((route.local.ip(), index(route.local.ip())?))).collect()
 }
 
@@ -142,40 +169,45 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Pairs addresses of this host with those of the peer, where `source_to` says from which one the
-/// system goes to a peer.
+/// Pairs addresses of this host, at the port `further`, with those of the peer, where `source_to`
+/// says from which one the system goes to a peer.
 fn pair(
     first: &Route,
+    further: u16,
     own: &[IpAddr],
     peers: &[SocketAddr],
     source_to: impl Fn(SocketAddr) -> Option<IpAddr>,
 ) -> Vec<Route> {
-    let (local, remote) = (first.local, first.remote);
-    let is_own = |ip: IpAddr| ip == local.ip() || own.contains(&ip);
+    let (local, remote) = (first.local.ip(), first.remote.ip());
+    let is_own = |ip: IpAddr| ip == local || own.contains(&ip);
+    let from =
+        |ip: IpAddr, remote: SocketAddr| Route { local: SocketAddr::new(ip, further), remote };
     let mut routes: Vec<Route> = Vec::new();
-    for peer in peers.iter().take(MAX_ADDRESSES) {
-        let may_be = peer.ip() != remote.ip()
-            && peer.is_ipv4() == remote.is_ipv4()
-            && !peer.ip().is_unspecified()
-            && !peer.ip().is_multicast()
-            && !peer.ip().is_loopback()
-            // Two hosts may have a bridge of the same address.
-            && !is_own(peer.ip());
-        let Some(source) = source_to(*peer).filter(|source| may_be && is_own(*source)) else {
-            continue;
-        };
-        let route = Route { local: SocketAddr::new(source, local.port()), remote: *peer };
-        if !routes.contains(&route) {
-            routes.push(route);
-        }
+    for peer in peers.iter().filter(|peer| peer.ip() != remote && may_be_host(peer, first)) {
+        // Two hosts may have a bridge of the same address.
+        let source = source_to(*peer).filter(|source| is_own(*source) && !is_own(peer.ip()));
+        let route = source.map(|source| from(source, *peer));
+        routes.extend(route.filter(|route| !routes.contains(route)));
     }
     let begins = |routes: &[Route], ip: IpAddr| routes.iter().any(|route| route.local.ip() == ip);
-    for ip in own {
-        if !begins(&routes, *ip) {
-            routes.push(Route { local: SocketAddr::new(*ip, local.port()), remote });
+    if let Some(home) = peers.iter().find(|peer| peer.ip() == remote) {
+        for ip in own {
+            if !begins(&routes, *ip) {
+                routes.push(from(*ip, *home));
+            }
         }
     }
     routes
+}
+
+/// Whether an address that a peer has named can be another host's.
+fn may_be_host(peer: &SocketAddr, first: &Route) -> bool {
+    let ip = peer.ip();
+    peer.is_ipv4() == first.remote.is_ipv4()
+        && peer.port() != 0
+        && !ip.is_unspecified()
+        && !ip.is_multicast()
+        && !ip.is_loopback()
 }
 
 #[cfg(test)]
@@ -233,19 +265,26 @@ mod tests {
 
     #[test]
     fn every_address_of_either_end_has_a_path() {
-        let at = |text: &str| SocketAddr::new(ip(text), 7);
-        let to = |local: &str, remote: &str| Route { local: at(local), remote: at(remote) };
-        let first = to("10.0.0.1", "10.0.0.2");
-        // Two links, each with an address at both ends.
-        let source = |peer: SocketAddr| {
-            Some(ip(if peer == at("10.1.0.2") { "10.1.0.1" } else { "10.0.0.1" }))
+        let at = |text: &str, port: u16| SocketAddr::new(ip(text), port);
+        let first = Route { local: at("10.0.0.1", 1), remote: at("10.0.0.2", 2) };
+        let (home, other) = (at("10.0.0.2", 8), at("10.1.0.2", 8));
+        let to = |local: &str, remote| Route { local: at(local, 7), remote };
+        let from = |own: &[IpAddr], peers: &[SocketAddr], source: &dyn Fn(SocketAddr) -> IpAddr| {
+            pair(&first, 7, own, peers, |peer| Some(source(peer)))
         };
-        let both = pair(&first, &[ip("10.1.0.1")], &[at("10.1.0.2")], source);
-        assert_eq!(both, [to("10.1.0.1", "10.1.0.2")]);
-        // A peer with one address, then one with two that are reached from one.
-        let here = |_| Some(ip("10.0.0.1"));
-        assert_eq!(pair(&first, &[ip("10.1.0.1")], &[], here), [to("10.1.0.1", "10.0.0.2")]);
-        assert_eq!(pair(&first, &[], &[at("10.1.0.2")], here), [to("10.0.0.1", "10.1.0.2")]);
+        let second = [ip("10.1.0.1")];
+        // Two links, each with an address at both ends.
+        let by_link = |peer| ip(if peer == other { "10.1.0.1" } else { "10.0.0.1" });
+        assert_eq!(from(&second, &[home, other], &by_link), [to("10.1.0.1", other)]);
+        // One end has two addresses, then the other.
+        let here = |_| ip("10.0.0.1");
+        assert_eq!(from(&second, &[home], &here), [to("10.1.0.1", home)]);
+        assert_eq!(from(&[], &[home, other], &here), [to("10.0.0.1", other)]);
+        // Both have, and the system knows one way.
+        let both = [to("10.0.0.1", other), to("10.1.0.1", home)];
+        assert_eq!(from(&second, &[home, other], &here), both);
+        assert_eq!(from(&second, &[], &here), [], "the peer has no socket for it");
+        assert_eq!(from(&[], &[home], &here), [], "the same link");
     }
 
     #[test]
@@ -254,11 +293,13 @@ mod tests {
         let first = Route { local: at("10.0.0.1"), remote: at("10.0.0.2") };
         let here = |_| Some(ip("10.0.0.1"));
         for named in ["10.0.0.2", "10.0.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "fd00::1"] {
-            assert_eq!(pair(&first, &[], &[at(named)], here), [], "{named}");
+            assert_eq!(pair(&first, 7, &[], &[at(named)], here), [], "{named}");
         }
+        let portless = SocketAddr::new(ip("10.1.0.2"), 0);
+        assert_eq!(pair(&first, 7, &[], &[portless], here), []);
         let twice = [at("10.1.0.2"), at("10.1.0.2")];
-        assert_eq!(pair(&first, &[], &twice, here).len(), 1);
+        assert_eq!(pair(&first, 7, &[], &twice, here).len(), 1);
         let elsewhere = |_| Some(ip("10.9.0.1"));
-        assert_eq!(pair(&first, &[], &twice, elsewhere), [], "not from an address of the list");
+        assert_eq!(pair(&first, 7, &[], &twice, elsewhere), [], "not from an address of the list");
     }
 }

@@ -25,6 +25,7 @@ use crate::driver::shuttle::{Doorkeeper, HelloAdmission};
 use crate::driver::{Beginning, Driver};
 use crate::host::Host;
 use crate::link;
+use crate::multipath;
 use crate::qp::HostQp;
 
 /// What the application said about the peer on the way to RTR.
@@ -124,7 +125,7 @@ impl RoceConnect {
     }
 
     fn binding(&self, route: Route) -> Binding {
-        let mut config = link::config_at(&self.host, &self.port, &route);
+        let mut config = link::config(&self.host, &route);
         // Until RTS nothing is known of the application's own requests.
         config.ord = u16::MAX;
         config.ird = self.peer.max_dest_rd_atomic.into();
@@ -186,7 +187,12 @@ impl Doorkeeper for RoceConnect {
 
 impl RoceConnect {
     /// Binds the queue pair to who asks, if it is the peer's queue pair.
-    fn grant(&mut self, now_ns: u64, binding: Binding, mut request: PeerRequest) -> HelloAdmission {
+    fn grant(
+        &mut self,
+        now_ns: u64,
+        mut binding: Binding,
+        mut request: PeerRequest,
+    ) -> HelloAdmission {
         let Some(greeting) = Greeting::parse(request.private_data()) else {
             return HelloAdmission::None;
         };
@@ -197,6 +203,13 @@ impl RoceConnect {
             return HelloAdmission::None;
         }
         self.gate.remember(request.identity());
+        if request.wants_paths()
+            && let Some((further, addresses)) =
+                multipath::offer(&self.host, &self.port, &binding.route)
+        {
+            self.port.set_further(further);
+            binding.config.addresses = Some(addresses);
+        }
         let room_octets = greeting.room_octets;
         let (qp, answer) = (Arc::clone(&self.qp), self.greeting());
         match ShuttleQp::accept(qp, binding, &mut request, &answer, now_ns) {

@@ -178,11 +178,6 @@ pub fn share(fd: BorrowedFd) -> io::Result<()> {
     set_reuse(fd, true)
 }
 
-/// Allows nobody else to bind to the address of a socket, as it is at first.
-pub fn unshare(fd: BorrowedFd) -> io::Result<()> {
-    set_reuse(fd, false)
-}
-
 /// Sets the type of service (RFC 2474) of what is sent.
 pub fn set_tos(fd: BorrowedFd, v6: bool, tos: u8) -> io::Result<()> {
     let (level, option) =

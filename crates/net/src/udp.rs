@@ -13,8 +13,8 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use weft_os::fds::HighFd;
 use weft_os::options::{option, set_option, set_value};
@@ -63,6 +63,8 @@ pub struct UdpPort {
     cuts: AtomicBool,
     /// Source addresses that the system would not choose, and the interfaces that have them.
     leaves_by: OnceLock<Vec<(IpAddr, u32)>>,
+    /// The socket of further paths.
+    further: OnceLock<Arc<UdpPort>>,
 }
 
 impl UdpPort {
@@ -102,8 +104,8 @@ impl UdpPort {
         let (refused, unrouted) = (AtomicBool::new(false), AtomicBool::new(false));
         let cuts = AtomicBool::new(option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_some());
         let fd = HighFd::new(fd);
-        let leaves_by = OnceLock::new();
-        Ok(Self { fd, number, tag, dual, room_octets, refused, unrouted, cuts, leaves_by })
+        let (leaves_by, further) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { fd, number, tag, dual, room_octets, refused, unrouted, cuts, leaves_by, further })
     }
 
     /// A port for a queue pair, within `bounds`.
@@ -219,6 +221,23 @@ impl UdpPort {
             set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0);
         }
         true
+    }
+
+    /// The socket of further paths, if there is one: it takes what comes to any address of this
+    /// host, and nobody shares its port, as a listener may share that of a first path.
+    pub fn further(&self) -> Option<&Arc<Self>> {
+        self.further.get()
+    }
+
+    /// Has `further` be the socket of further paths, if there is none yet.
+    pub fn set_further(&self, further: Arc<Self>) {
+        let _there_was_one = self.further.set(further);
+    }
+
+    /// The socket that a burst leaves by, which its route tells.
+    pub fn leaving(&self, burst: &Batch<'_>) -> &Self {
+        let from = burst.route.map(|route| route.local.port());
+        self.further().filter(|further| from == Some(further.number)).map_or(self, |it| it)
     }
 
     /// Has what is sent from these addresses leave by the interfaces with these indices, whatever

@@ -139,7 +139,7 @@ impl CmId {
         let (qp, purpose) = self.seat(inner, seat, false, &mut param)?;
         let said = words(purpose, port.room_octets(), &param, 0);
         let route = Route { local, remote: peer };
-        let binding = binding(inner.channel.host(), &port, route, depths);
+        let binding = binding(inner.channel.host(), route, depths);
         let binding = introduced(inner.introduction.take(), binding);
         let mut shuttle = ask(&qp, binding, &said)?;
         shuttle.set_retry_limits(retry_limits(inner));
@@ -347,8 +347,8 @@ impl IdInner {
     }
 }
 
-fn binding(host: &Host, port: &UdpPort, route: Route, depths: Depths) -> Binding {
-    let mut config = managed::config_at(host, port, &route);
+fn binding(host: &Host, route: Route, depths: Depths) -> Binding {
+    let mut config = managed::config(host, &route);
     (config.ord, config.ird) = (depths.ord, depths.ird);
     config.handshake_ns = config::ANSWER_TIMEOUT.as_nanos() as u64;
     config.may_wait = true;
@@ -381,8 +381,14 @@ fn grant(
     depths: Depths,
     said: &[u8],
 ) -> std::io::Result<(Box<ShuttleQp>, UdpPort)> {
-    let Binding { config, when_closed, .. } = binding(qp.host(), ask.port(), ask.route, depths);
+    let Binding { mut config, when_closed, .. } = binding(qp.host(), ask.route, depths);
+    let further = ask.offer_paths(qp.host());
+    let further = further.map(|(further, addresses)| {
+        config.addresses = Some(addresses);
+        further
+    });
     let (connection, port) = ask.grant(config, said, qp.conn_ref())?;
+    further.into_iter().for_each(|further| port.set_further(further));
     let (qp, served) = (Arc::clone(qp.queues()), (depths.ord, depths.ird));
     Ok((Box::new(ShuttleQp::granted(qp, *connection, served, when_closed)), port))
 }

@@ -87,6 +87,8 @@ pub(crate) struct ConnRequest {
     pub qp_num: u32,
     /// How often requests are repeated: of both ends, as the peer says.
     pub retry_count: u8,
+    /// The peer wants several paths.
+    wants_paths: bool,
 }
 
 impl ShuttleListener {
@@ -242,6 +244,7 @@ impl ShuttleListener {
             room_octets: greeting.room_octets,
             qp_num: greeting.from,
             retry_count: greeting.terms.retry_count,
+            wants_paths: request.wants_paths(),
         };
         Some((ask, machine, event))
     }
@@ -300,9 +303,9 @@ impl ShuttleListener {
 }
 
 impl ConnRequest {
-    /// The socket that it came to.
-    pub fn port(&self) -> &UdpPort {
-        &self.port
+    /// The socket and the addresses for further paths, if both ends want several.
+    pub fn offer_paths(&self, host: &Host) -> Option<(Arc<UdpPort>, Vec<SocketAddr>)> {
+        if self.wants_paths { managed::offer(host, &self.port, &self.route) } else { None }
     }
 
     /// Bytes that this side's socket holds.

@@ -411,7 +411,13 @@ impl Transport for LaneSocket {
         core.due = [own, self.lingers_until, at_once].into_iter().flatten().min();
         // A thread that polls looks at the clock as well.
         let timer = core.due.filter(|_| !core.schedule.leased);
-        ReactorWatch { read: true, moderated: false, write: core.schedule.blocked, timer }
+        ReactorWatch {
+            read: true,
+            moderated: false,
+            write_beside: false,
+            write: core.schedule.blocked,
+            timer,
+        }
     }
 
     /// The memory outlives this process: what is written there reaches the peer.

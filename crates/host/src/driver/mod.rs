@@ -429,7 +429,7 @@ impl Driver {
         };
         let watch = socket.finish_step(core, now, &mut notices);
         core.look_for_next_read(now);
-        self.watch_bell(this);
+        self.watch_beside(this);
         let core = &mut self.core;
         if core.phase.has_socket() {
             core.watch(now, watch, this);
@@ -440,20 +440,23 @@ impl Driver {
         notices
     }
 
-    /// Has the reactor watch the bell of a lane beside the UDP socket, as long as there is one.
-    fn watch_bell(&mut self, this: &Weak<dyn Pollable>) {
+    /// Has the reactor watch the bell of a lane beside the UDP socket, or the socket of further
+    /// paths, as long as there is one.
+    fn watch_beside(&mut self, this: &Weak<dyn Pollable>) {
         let core = &mut self.core;
-        let bell = match &self.socket {
-            AnySocket::Shuttle(socket) if core.phase.has_socket() => socket.bell(),
+        let beside = match &self.socket {
+            AnySocket::Shuttle(socket) if core.phase.has_socket() => {
+                socket.bell().or_else(|| socket.further())
+            }
             _ => None,
         };
-        match (bell, core.bell.is_some()) {
-            (Some(bell), false) => {
+        match (beside, core.beside.is_some()) {
+            (Some(beside), false) => {
                 if let Some(source) = this.upgrade() {
-                    core.register_bell(bell, source);
+                    core.register_beside(beside, source);
                 }
             }
-            (None, true) => core.ignore_bell(),
+            (None, true) => core.ignore_beside(),
             _ => {}
         }
     }

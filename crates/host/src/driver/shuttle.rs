@@ -60,8 +60,9 @@ pub(super) struct ShuttleSocket {
     buffer: Option<Buffer>,
     /// How the handshake came to nothing, until the connection manager is told.
     failed: Option<Answer>,
-    /// Datagrams that the socket has dropped, as far as the connection knows.
-    dropped: u32,
+    /// Datagrams that the socket has dropped, as far as the connection knows, and that of further
+    /// paths.
+    dropped: [u32; 2],
     /// Until when requests wait for a peer that has never answered.
     gives_up_at: Option<Moment>,
     /// When one that has never answered is mentioned, once the application wants to send.
@@ -85,6 +86,8 @@ pub(super) struct ShuttleSocket {
     has_heard: bool,
     /// What was learnt of the path is kept.
     has_remembered: bool,
+    /// What cannot be sent waits for room in the socket of further paths.
+    is_further_full: bool,
     /// The last look at the socket has left nothing there.
     is_emptied: bool,
     arrivals: ArrivalHabit,
@@ -119,7 +122,7 @@ impl ShuttleSocket {
             port,
             buffer: None,
             failed: None,
-            dropped: 0,
+            dropped: [0; 2],
             gives_up_at: None,
             silence: None,
             doubt: None,
@@ -132,6 +135,7 @@ impl ShuttleSocket {
             polls: 0,
             has_heard: false,
             has_remembered: false,
+            is_further_full: false,
             is_emptied: true,
             arrivals: ArrivalHabit::default(),
             moderation: None,
@@ -177,7 +181,7 @@ impl ShuttleSocket {
     pub fn ready(&self) -> Ready {
         match &self.lane {
             LaneSetup::Open(link) => link.ready(),
-            _ => tcp::ready(self.port.as_fd()),
+            _ => self.socket_ready(),
         }
     }
 
@@ -185,16 +189,20 @@ impl ShuttleSocket {
         let Some(shuttle) = shuttle_of_mut(core) else { return };
         let clock_ns = || ns_at(clock::now());
         let own = self.own.as_ref();
-        let outcome = match &mut self.wire {
-            None => shuttle.poll_transmit(clock_ns, |burst| self.port.send(burst, own)),
-            Some(wire) => shuttle.poll_transmit(clock_ns, |burst| match burst.lengths.first() {
+        let (port, wire) = (&*self.port, &mut self.wire);
+        let mut leaves_by = port;
+        let outcome = shuttle.poll_transmit(clock_ns, |burst| {
+            leaves_by = port.leaving(burst);
+            let Some(wire) = wire else { return leaves_by.send(burst, own) };
+            match burst.lengths.first() {
                 Some(length) if wire.loses(FaultDirection::Out) => {
                     Written::Octets((*length).into())
                 }
-                _ => self.port.send_first(burst, own),
-            }),
-        };
+                _ => leaves_by.send_first(burst, own),
+            }
+        });
         core.schedule.blocked = outcome != Sending::Done;
+        self.is_further_full = core.schedule.blocked && !std::ptr::eq(leaves_by, port);
         if self.moderation.is_some() {
             self.told_at = clock::now();
         }
@@ -208,7 +216,10 @@ impl ShuttleSocket {
         let min_rtt_ns = if self.lane.link().is_some() { 0 } else { rtt.min_ns };
         let is_reactors = !core.schedule.leased && !core.schedule.slept_for && !core.is_in_group();
         let port = &self.port;
-        let begin = || port.stamp_arrivals();
+        let begin = || {
+            port.stamp_arrivals();
+            port.further().inspect(|further| further.stamp_arrivals());
+        };
         let moderation = Moderation::of_path(&mut self.moderation, min_rtt_ns, begin)?;
         let now = clock::now();
         self.told_at = now;
@@ -495,10 +506,11 @@ impl Transport for ShuttleSocket {
             false if core.reply == AckDue::Deferred => DEFERRED_PAUSE,
             false => Duration::ZERO,
         };
-        let write = core.schedule.blocked;
+        let write = core.schedule.blocked && !self.is_further_full;
         let looks_at = self.next_look(core);
         let timer = timer.map(|due| due.max(now + pause)).into_iter().chain(looks_at).min();
-        ReactorWatch { read: true, moderated: looks_at.is_some(), write, timer }
+        let write_beside = self.is_further_full;
+        ReactorWatch { read: true, moderated: looks_at.is_some(), write, write_beside, timer }
     }
 
     /// A Close is repeated until it is answered: only then the peer has all acknowledgements.

@@ -365,7 +365,7 @@ impl Transport for TcpSocket {
         core.due = [own, self.lingers_until, late, look_at].into_iter().flatten().min();
         let read = !core.is_held() && !ended && !full;
         let write = core.schedule.blocked;
-        ReactorWatch { read, moderated: false, write, timer: core.due }
+        ReactorWatch { read, moderated: false, write_beside: false, write, timer: core.due }
     }
 
     /// Everything framed is written, our half is closed, and what arrives is read until all is

@@ -84,6 +84,8 @@ pub(super) struct ReactorWatch {
     pub moderated: bool,
     /// Room to send is waited for.
     pub write: bool,
+    /// The same in what is watched beside the socket.
+    pub write_beside: bool,
     /// It is to call at this time.
     pub timer: Option<Moment>,
 }
@@ -148,9 +150,9 @@ pub(super) struct Core {
     pub phase: Phase,
     pub schedule: Schedule,
     pub token: Option<Token>,
-    /// The bell of a lane beside the socket.
-    pub bell: Option<Token>,
-    pub bell_watched: Interest,
+    /// What is watched beside the socket: the bell of a lane, or the socket of further paths.
+    pub beside: Option<Token>,
+    beside_watched: Interest,
     pub reply: AckDue,
     pub read_habit: ReadHabit,
     /// When something is to be done although nothing arrives.
@@ -196,8 +198,8 @@ impl Core {
             phase,
             schedule: Schedule::default(),
             token: None,
-            bell: None,
-            bell_watched: Interest::NONE,
+            beside: None,
+            beside_watched: Interest::NONE,
             reply: AckDue::None,
             read_habit: ReadHabit::new(),
             due: None,
@@ -346,7 +348,7 @@ impl Core {
         self.token = Some(reactor.add_to(set, fd, Interest::READ, source));
         (self.watched, self.set) = (Interest::READ, set.cloned());
         // It is watched anew where the socket is.
-        self.ignore_bell();
+        self.ignore_beside();
     }
 
     /// Has the socket watched that its descriptor names from now on.
@@ -378,11 +380,11 @@ impl Core {
         self.set.is_some()
     }
 
-    /// Has the bell of a lane watched for `source` where the socket is.
-    pub fn register_bell(&mut self, bell: BorrowedFd<'_>, source: Arc<dyn Pollable>) {
+    /// Has `fd`, which is beside the socket, watched for `source` where that is.
+    pub fn register_beside(&mut self, fd: BorrowedFd<'_>, source: Arc<dyn Pollable>) {
         let reactor = self.host.reactor();
-        self.bell = Some(reactor.add_to(self.set.as_ref(), bell, Interest::READ, source));
-        self.bell_watched = Interest::READ;
+        self.beside = Some(reactor.add_to(self.set.as_ref(), fd, Interest::READ, source));
+        self.beside_watched = Interest::READ;
     }
 
     /// Has the reactor watch for what `watch` says, and call `this`.
@@ -399,12 +401,13 @@ impl Core {
             self.watched = interest;
             self.host.reactor().modify(token, interest);
         }
-        let interest = Interest { read: watch.read && !polled, write: false };
-        if interest != self.bell_watched
-            && let Some(bell) = self.bell
+        let read = watch.read && !polled && !watch.moderated;
+        let interest = Interest { read, write: watch.write_beside };
+        if interest != self.beside_watched
+            && let Some(beside) = self.beside
         {
-            self.bell_watched = interest;
-            self.host.reactor().modify(bell, interest);
+            self.beside_watched = interest;
+            self.host.reactor().modify(beside, interest);
         }
         if let Some(due) = watch.timer {
             self.schedule.set_timer(due, self.host.reactor(), this);
@@ -431,17 +434,17 @@ impl Core {
         }
     }
 
-    /// Has the reactor let go of a lane's bell.
-    pub fn ignore_bell(&mut self) {
-        if let Some(bell) = self.bell.take() {
-            self.host.reactor().remove(bell);
+    /// Has the reactor let go of what is watched beside the socket.
+    pub fn ignore_beside(&mut self) {
+        if let Some(beside) = self.beside.take() {
+            self.host.reactor().remove(beside);
         }
     }
 
     /// Goes to another queue pair before anything was sent, to be registered anew.
     pub fn rebind(&mut self, Woken { qp, waker, device }: Woken) {
         self.ignore_socket();
-        self.ignore_bell();
+        self.ignore_beside();
         (self.qp, self.waker, self.device) = (qp, waker, device);
         self.recv_wait = RecvWait::None;
         (self.schedule, self.watched) = (Schedule::default(), Interest::READ);

@@ -221,7 +221,7 @@ impl Transport for UdSocket {
 
     fn finish_step(&mut self, core: &mut Core, _: Moment, _: &mut Notices) -> ReactorWatch {
         let (read, write) = (!core.waits_for_recv(), core.schedule.blocked);
-        ReactorWatch { read, moderated: false, write, timer: None }
+        ReactorWatch { read, moderated: false, write_beside: false, write, timer: None }
     }
 
     fn flush_at_exit(&mut self, core: &mut Core, until: Moment) -> bool {

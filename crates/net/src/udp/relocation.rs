@@ -2,7 +2,7 @@
 //! another, or when a lease of DHCP is not renewed.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -47,45 +47,16 @@ impl UdpPort {
         let mut at = SocketAddr::new(probe.local_addr()?.ip(), self.number);
         if self.has_peer() {
             let fd = self.open_at(at.ip(), bounds)?;
+            prepare(fd.as_fd(), self.dual)?;
+            let stamps = option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
+            if stamps.is_some_and(|stamps| stamps != 0) {
+                set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+            }
             socket::connect(fd.as_fd(), &self.addressed(remote))?;
             at.set_port(socket::local_addr(fd.as_fd())?.port());
-            self.become_socket(&fd)?;
+            sys::replace(self.fd.as_fd(), fd.as_fd())?;
         }
         Ok(Some(at))
-    }
-
-    /// Takes what comes to any address of this host from now on, from anybody. A socket that was
-    /// bound to one address, or connected, is replaced by another one at the same port, under the
-    /// same descriptor: whoever watches the descriptor has to register it again. What waited in the
-    /// old one is lost. Whether it was replaced.
-    ///
-    /// # Errors
-    /// Another socket has the port at some address; the old one stays.
-    pub fn open_to_all(&self) -> io::Result<bool> {
-        if self.is_bound_anywhere() && !self.has_peer() {
-            return Ok(false);
-        }
-        let any =
-            if self.dual { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let at = SocketAddr::new(any, self.number);
-        let fd = socket::open(&at, SocketKind::Datagram)?;
-        socket::share(self.fd.as_fd())?;
-        let bound = socket::bind(fd.as_fd(), &at, true);
-        socket::unshare(self.fd.as_fd())?;
-        bound?;
-        socket::unshare(fd.as_fd())?;
-        self.become_socket(&fd)?;
-        Ok(true)
-    }
-
-    /// Has the descriptor name the socket `fd`, with the options of the old one.
-    fn become_socket(&self, fd: &OwnedFd) -> io::Result<()> {
-        prepare(fd.as_fd(), self.dual)?;
-        let stamps = option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
-        if stamps.is_some_and(|stamps| stamps != 0) {
-            set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
-        }
-        sys::replace(self.fd.as_fd(), fd.as_fd())
     }
 
     fn open_at(&self, ip: IpAddr, bounds: PortBounds) -> io::Result<OwnedFd> {

@@ -156,6 +156,11 @@ impl PeerRequest {
         self.agreement.as_ref()?.peer_key()
     }
 
+    /// Whether the peer wants several paths (S-75).
+    pub fn wants_paths(&self) -> bool {
+        self.addresses.is_some()
+    }
+
     /// Private data of the peer's application.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data

@@ -1,7 +1,10 @@
 //! Further paths of a connection between two hosts, once it is there.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use weft_net::tcp::{self, Ready};
+use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
 use weft_rnic::shuttle::Route;
 
@@ -12,24 +15,12 @@ use crate::multipath;
 impl ShuttleSocket {
     /// Opens the paths that the addresses of both ends allow, if this end asked for the connection
     /// and both want several.
-    pub(super) fn open_paths(&mut self, core: &mut Core) {
-        let routes = further_routes(core);
-        if routes.is_empty() {
+    pub(super) fn open_paths(&self, core: &mut Core) {
+        let Some(further) = wants_paths(core).and_then(|()| self.further_port(core)) else {
             return;
-        }
-        match self.port.open_to_all() {
-            Ok(false) => {}
-            Ok(true) => {
-                core.renew_socket();
-                // It was replaced, and counts from nothing.
-                self.dropped = 0;
-            }
-            Err(error) => {
-                log::warn!("no further paths: their socket cannot be had ({error})");
-                return;
-            }
-        }
-        self.port.leave_by(multipath::interfaces_of(&routes));
+        };
+        let routes = further_routes(core, further.number());
+        further.leave_by(multipath::interfaces_of(&routes));
         let Some(shuttle) = shuttle_of_mut(core) else { return };
         for route in routes {
             log::debug!("a path from {} to {} is tried", route.local.ip(), route.remote);
@@ -37,21 +28,44 @@ impl ShuttleSocket {
             let _opened = shuttle.connection_mut().open_path(ns_at(clock::now()), route);
         }
     }
+
+    fn further_port(&self, core: &Core) -> Option<&Arc<UdpPort>> {
+        if self.port.further().is_none() {
+            self.port.set_further(multipath::open(&core.host)?);
+        }
+        self.port.further()
+    }
+
+    /// What its sockets are ready for.
+    pub(super) fn socket_ready(&self) -> Ready {
+        let first = tcp::ready(self.port.as_fd());
+        let Some(further) = self.further().map(tcp::ready) else { return first };
+        let write = if self.is_further_full { further.write } else { first.write };
+        Ready { read: first.read || further.read, write }
+    }
+
+    /// The socket of its further paths.
+    pub fn further(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.port.further()?.as_fd())
+    }
 }
 
-fn further_routes(core: &Core) -> Vec<Route> {
+/// Whether this end is to open further paths.
+fn wants_paths(core: &Core) -> Option<()> {
+    let connection = shuttle_of(core)?.connection();
+    let is_between_hosts = !connection.route().is_within_host();
+    let opens = connection.is_initiator() && is_between_hosts;
+    (opens && !connection.peer_addresses()?.is_empty()).then_some(())
+}
+
+fn further_routes(core: &Core, further: u16) -> Vec<Route> {
     let host = Arc::clone(&core.host);
     let (Some(multipath), Some(shuttle)) = (host.multipath(), shuttle_of(core)) else {
         return Vec::new();
     };
-    let (connection, first) = (shuttle.connection(), shuttle.connection().route());
-    let Some(peers) = connection.peer_addresses().filter(|_| connection.is_initiator()) else {
-        return Vec::new();
-    };
-    if first.is_within_host() {
-        return Vec::new();
-    }
-    let mut routes = multipath.routes(&first, peers);
+    let connection = shuttle.connection();
+    let peers = connection.peer_addresses().unwrap_or_default();
+    let mut routes = multipath.routes(&connection.route(), further, peers);
     routes.retain(|route| host.secrecy().permits(route.local.ip(), route.remote.ip()));
     routes
 }

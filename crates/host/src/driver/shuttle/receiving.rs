@@ -3,7 +3,7 @@
 //! What came by the lane before a datagram is taken before it.
 
 use weft_net::buffers::Buffer;
-use weft_net::udp::BUNDLE_OCTETS;
+use weft_net::udp::{BUNDLE_OCTETS, Bundle};
 use weft_os::clock::{self, Moment, ns_at};
 use weft_rnic::shuttle::Route;
 use weft_rnic::{Conn, Input};
@@ -49,6 +49,13 @@ impl ArrivalHabit {
     }
 }
 
+/// One of the sockets of a connection.
+#[derive(Clone, Copy, Debug)]
+enum SocketOf {
+    FirstPath,
+    FurtherPaths,
+}
+
 impl ShuttleSocket {
     /// Takes what is in the lane; whether anything was new.
     pub(super) fn receive_lane(&mut self, core: &mut Core, step: &Step) -> bool {
@@ -66,7 +73,7 @@ impl ShuttleSocket {
             let is_broken_off = link.is_broken_off();
             self.receive_bundles(core);
             // Before its descriptor is closed: the next socket may have the same number.
-            core.ignore_bell();
+            core.ignore_beside();
             self.lane = LaneSetup::None;
             match is_broken_off {
                 // The peer would go on answering, and nobody would fail what the lane had.
@@ -117,56 +124,78 @@ impl ShuttleSocket {
         core: &mut Core,
         is_enough: impl Fn(ArrivalHabit, &Core) -> bool,
     ) -> bool {
-        let mut received = self.wire.is_some() && self.take_late(core, clock::now());
+        let late = self.wire.is_some() && self.take_late(core, clock::now());
         // What is received stays where it is while the connection takes it.
         let mut buffer = self.buffer.take().unwrap_or_else(Buffer::take);
-        self.is_emptied = false;
-        let mut bundles = 0;
-        for _ in 0..RECEIVES_MAX {
-            let room = &mut buffer.room()[..BUNDLE_OCTETS];
-            let Some(bundle) = self.port.receive(room, self.own.as_ref()) else {
-                self.is_emptied = true;
-                break;
-            };
-            let now = clock::now();
-            received = true;
-            bundles += 1;
-            // Zero where the kernel has nothing to say.
-            let dropped = bundle.dropped.max(self.dropped).wrapping_sub(self.dropped);
-            self.dropped += dropped;
-            if let (Some(shuttle), 1..) = (shuttle_of_mut(core), dropped) {
-                shuttle.note_dropped(dropped);
-                if let Some(moderation) = &mut self.moderation {
-                    moderation.note_drops(now);
-                }
-            }
-            let arrived = now.checked_sub(bundle.waited).unwrap_or(now);
-            self.absence = None;
-            for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
-                let from = (bundle.route, bundle.marked);
-                if let Some(wire) = &mut self.wire
-                    && !wire.passes(now, from, datagram)
-                {
-                    continue;
-                }
-                if let Some(hook) = &self.hook
-                    && hook.is_strange(ns_at(now), bundle.route, datagram)
-                {
-                    continue;
-                }
-                self.take(core, (now, arrived), from, datagram);
-            }
-            let is_single = bundle.octets <= bundle.each;
-            if is_single && is_enough(self.arrivals, core) && core.has_completions() {
-                break;
-            }
+        self.is_emptied = true;
+        let mut bundles = self.receive_at(core, SocketOf::FirstPath, &mut buffer, &is_enough);
+        if self.further().is_some() {
+            bundles += self.receive_at(core, SocketOf::FurtherPaths, &mut buffer, &is_enough);
         }
         self.arrivals.note(bundles);
         match core.keeps_buffer() {
             true => self.buffer = Some(buffer),
             false => buffer.put(),
         }
-        received
+        late || bundles > 0
+    }
+
+    /// Receives so from one of the sockets; gives the number of bundles.
+    fn receive_at(
+        &mut self,
+        core: &mut Core,
+        socket: SocketOf,
+        buffer: &mut Buffer,
+        is_enough: &impl Fn(ArrivalHabit, &Core) -> bool,
+    ) -> u32 {
+        let mut bundles = 0;
+        for _ in 0..RECEIVES_MAX {
+            let room = &mut buffer.room()[..BUNDLE_OCTETS];
+            let port = match socket {
+                SocketOf::FirstPath => &self.port,
+                SocketOf::FurtherPaths => self.port.further().unwrap_or(&self.port),
+            };
+            let Some(bundle) = port.receive(room, self.own.as_ref()) else { return bundles };
+            bundles += 1;
+            self.take_bundle(core, socket, &bundle, room);
+            let is_single = bundle.octets <= bundle.each;
+            if is_single && is_enough(self.arrivals, core) && core.has_completions() {
+                break;
+            }
+        }
+        self.is_emptied = false;
+        bundles
+    }
+
+    /// Takes a bundle that has arrived at one of the sockets.
+    fn take_bundle(&mut self, core: &mut Core, socket: SocketOf, bundle: &Bundle, room: &mut [u8]) {
+        let now = clock::now();
+        // Zero where the kernel has nothing to say.
+        let known = &mut self.dropped[socket as usize];
+        let dropped = bundle.dropped.max(*known).wrapping_sub(*known);
+        *known += dropped;
+        if let (Some(shuttle), 1..) = (shuttle_of_mut(core), dropped) {
+            shuttle.note_dropped(dropped);
+            if let Some(moderation) = &mut self.moderation {
+                moderation.note_drops(now);
+            }
+        }
+        let arrived = now.checked_sub(bundle.waited).unwrap_or(now);
+        self.absence = None;
+        for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
+            let from = (bundle.route, bundle.marked);
+            if let Some(wire) = &mut self.wire
+                && !wire.passes(now, from, datagram)
+            {
+                continue;
+            }
+            if let Some(hook) = &self.hook
+                && hook.is_strange(ns_at(now), bundle.route, datagram)
+            {
+                continue;
+            }
+            self.take(core, (now, arrived), from, datagram);
+        }
     }
 
     /// Takes a datagram. A Request that the doorkeeper grants binds the queue pair; one that seems

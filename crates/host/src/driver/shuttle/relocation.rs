@@ -68,7 +68,7 @@ impl ShuttleSocket {
             core.renew_socket();
             if self.port.has_peer() {
                 // It was replaced, and counts from nothing.
-                self.dropped = 0;
+                self.dropped[0] = 0;
             }
         }
         let Some(shuttle) = shuttle_of_mut(core) else { return };
