@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Their names and texts, in the order in which they are listed.
-pub const SCENARIOS: [(&str, &str); 39] = [
+pub const SCENARIOS: [(&str, &str); 40] = [
     ("loss", include_str!("../scenarios/loss.toml")),
     ("long-fat", include_str!("../scenarios/long-fat.toml")),
     ("high-loss", include_str!("../scenarios/high-loss.toml")),
@@ -10,6 +10,7 @@ pub const SCENARIOS: [(&str, &str); 39] = [
     ("draft-quic", include_str!("../scenarios/draft-quic.toml")),
     ("draft-whole", include_str!("../scenarios/draft-whole.toml")),
     ("multipath", include_str!("../scenarios/multipath.toml")),
+    ("path-death", include_str!("../scenarios/path-death.toml")),
     ("streams", include_str!("../scenarios/streams.toml")),
     ("bbr1-kernel", include_str!("../scenarios/bbr1-kernel.toml")),
     ("cubic-theory", include_str!("../scenarios/cubic-theory.toml")),
