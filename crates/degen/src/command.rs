@@ -430,7 +430,8 @@ mod tests {
 
     #[test]
     fn arguments_can_be_handed_on() {
-        let line = "wan up 70ms --second 20ms --server s --name a --json j --pcap-near n --pcap-far f --report";
+        let line = "wan up 70ms --second 20ms --server s --name a --json j --pcap-near n \
+            --pcap-far f --report";
         let Some(DegenCommand::Up { path }) = parse(line).what else { panic!() };
         let words = path.words();
         let given: Vec<&str> = line.split_whitespace().skip(2).collect();

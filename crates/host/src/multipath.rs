@@ -6,8 +6,8 @@
 //! from which no path begins then reaches the peer where the connection did. All are of the
 //! connection's address family: the same link by IPv4 and by IPv6 is not two.
 //!
-//! Further paths have a socket of their own at both ends, whose port the peer is told or sees: that
-//! of the first path may be connected to one address of the peer, or share its port with a listener.
+//! Further paths have a socket of their own at both ends, whose port the peer is told or sees: the
+//! first path's may be connected to one address of the peer, or share its port with a listener.
 //!
 //! Invariant: nothing is opened or told unless both ends have asked for several paths.
 //!
@@ -99,7 +99,7 @@ impl Multipath {
     }
 
     /// What the peer is told of a connection whose first path, `route`, ends at `port`, and whose
-    /// further ones end at the port `further`: all addresses, or that one to which `port` is bound.
+    /// further ones end at the port `further`: all addresses, or the one that `port` is bound to.
     fn announced(&self, port: &UdpPort, further: u16, route: &Route) -> Vec<SocketAddr> {
         let home = route.local.ip();
         let others = match port.is_bound_anywhere() {
@@ -118,7 +118,7 @@ impl Multipath {
 }
 
 /// For a connection of `host` that its peer has asked for by `route` at `port`: its socket for
-/// further paths, and the addresses where the peer may open them. Nothing if it is to have one path.
+/// further paths, and where the peer may open them. Nothing if it is to have one path only.
 pub fn offer(
     host: &Host,
     port: &UdpPort,

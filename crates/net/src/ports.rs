@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 
 use weft_os::random;
@@ -16,6 +17,12 @@ pub struct PortBounds(Option<(u16, u16)>);
 impl PortBounds {
     /// No bounds: any port that the kernel has.
     pub const NONE: Self = Self(None);
+
+    /// The ports of `range`; any if it begins with 0 or is empty.
+    pub fn new(range: RangeInclusive<u16>) -> Self {
+        let (low, high) = range.into_inner();
+        Self((low > 0 && low <= high).then_some((low, high)))
+    }
 
     /// What `LOW-HIGH` means, both included: none if it is no such range, begins with 0 or ends
     /// before it begins.

@@ -24,7 +24,7 @@ use crate::hello::{FarAnswer, Greeter, PathChoice};
 use crate::pipe::PipeLink;
 use crate::push;
 use crate::ssh::{self, SshArgs};
-use crate::udp::{UdpEnd, UdpLink};
+use crate::udp::{SessionSide, UdpEnd, UdpLink};
 
 /// How long it may take until UDP works, or is taken to be blocked.
 const UDP_LIMIT: Duration = Duration::from_millis(2400);
@@ -153,7 +153,7 @@ impl UdpPreparation {
     fn start(args: &SshArgs, host: &str, key: [u8; 32]) -> Self {
         // Without it the name is taken as it stands.
         let name = args.query(host).spawn().ok();
-        Self { key, name, end: thread::spawn(move || UdpEnd::new(key)?.ready()) }
+        Self { key, name, end: thread::spawn(move || UdpEnd::new(key, SessionSide::Near)?.ready()) }
     }
 }
 
@@ -239,7 +239,9 @@ fn reach(prepared: UdpPreparation, host: &str, far: &FarPort) -> Result<Arc<UdpL
     let mut ready = Some(prepared.end.join().map_err(|_| anyhow!("making an end has failed"))?);
     let mut last = None;
     for address in &addresses {
-        let end = ready.take().unwrap_or_else(|| UdpEnd::new(prepared.key)?.ready())?;
+        let end = ready
+            .take()
+            .unwrap_or_else(|| UdpEnd::new(prepared.key, SessionSide::Near)?.ready())?;
         match end.connect(*address, limit) {
             Ok(link) => return Ok(link),
             Err(error) => last = Some((address, error)),

@@ -20,7 +20,7 @@ use crate::channel::MessageChannel;
 use crate::hello::{FarAnswer, Greeter, PROTOCOL, PathChoice, PortRange};
 use crate::pipe::PipeLink;
 use crate::push;
-use crate::udp::{UdpEnd, UdpLink};
+use crate::udp::{SessionSide, UdpEnd, UdpLink};
 
 /// How long the near end may take to come by UDP.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(60);
@@ -83,7 +83,7 @@ fn watch_stdin(link: Arc<UdpLink>) -> Result<()> {
 
 /// Listens at a port of the range; `None` if all that were tried are taken.
 fn listen(key: [u8; 32], ports: &PortRange) -> Option<(UdpEnd, Listener)> {
-    let end = UdpEnd::new(key).ok()?;
+    let end = UdpEnd::new(key, SessionSide::Far(ports.clone())).ok()?;
     let (first, last) = (u32::from(*ports.0.start()), u32::from(*ports.0.end()));
     let count = last - first + 1;
     // From a random one on, so that several users of a host do not try the same ones first.

@@ -27,6 +27,7 @@ use weft_sync::{Condvar, Mutex};
 
 use crate::MESSAGE_MAX;
 use crate::channel::ChannelTraffic;
+use crate::hello::PortRange;
 use crate::window::{RESERVE, ReceiveWindow, SendWindow, WINDOW_FIRST, WINDOW_MAX};
 
 /// Bytes before a message.
@@ -39,6 +40,10 @@ const DEPTH: u32 = WINDOW_MAX as u32 + 1024;
 const PATHS: &str = "WEFT_PATHS";
 /// The variable that names a file for events.
 const TRACE: &str = "WEFT_TRACE";
+/// The variable that says where the near end's paths begin.
+const MULTIPATH: &str = "WEFT_MULTIPATH";
+/// Ports that the far end needs for several paths, at least.
+const PATH_PORTS_MIN: usize = 8;
 /// The name of requests that have no buffer.
 const NO_SLOT: u64 = u64::MAX;
 /// The name of the request that says that nothing follows.
@@ -70,6 +75,32 @@ impl Kind {
     }
 }
 
+/// Which end of a session it is.
+#[derive(Clone, Debug)]
+pub(crate) enum SessionSide {
+    /// It connects, by several paths if `WEFT_MULTIPATH` says so.
+    Near,
+    /// It listens, and lets the near end open further paths at these ports.
+    Far(PortRange),
+}
+
+impl SessionSide {
+    /// What this end is to have besides.
+    fn set(self, options: HostOptions) -> Result<HostOptions> {
+        match self {
+            Self::Near => match std::env::var(MULTIPATH) {
+                Ok(places) => options.multipath(&places).context(MULTIPATH),
+                Err(_) => Ok(options),
+            },
+            // The queue pair has one, the listener another, and others may use the range too.
+            Self::Far(PortRange(ports)) if ports.len() >= PATH_PORTS_MIN => {
+                Ok(options.multipath("on")?.ports(ports))
+            }
+            Self::Far(_) => Ok(options),
+        }
+    }
+}
+
 /// An end that is not connected yet.
 pub(crate) struct UdpEnd {
     device: Device,
@@ -81,14 +112,14 @@ pub(crate) struct UdpEnd {
 
 impl UdpEnd {
     /// An end under `key`.
-    pub fn new(key: [u8; 32]) -> Result<Self> {
+    pub fn new(key: [u8; 32], side: SessionSide) -> Result<Self> {
         let remembers = std::env::var_os(PATHS).is_none_or(|value| value != "off");
         let mut options =
             HostOptions::default().key(key).remember_paths(remembers).lost_twice(true);
         if let Some(path) = std::env::var_os(TRACE).filter(|path| !path.is_empty()) {
             options = options.trace(path);
         }
-        let host = LocalHost::new(options);
+        let host = LocalHost::new(side.set(options)?);
         let device = Device::open(&host, DeviceKind::Roce)?;
         let domain = device.protection_domain();
         let cq = device.completion_queue(2 * DEPTH)?;

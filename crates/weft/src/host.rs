@@ -1,12 +1,16 @@
 //! The host, and the only place where this crate opens anything of the layers below it.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use weft_host::DeviceKind;
-use weft_host::{CmTransport, Context, Host, HostHome, HostPlace, HostSetup, KnownPaths, Settings};
+use weft_host::{
+    CmTransport, Context, Host, HostHome, HostPlace, HostSetup, KnownPaths, Multipath, Settings,
+};
+use weft_net::ports::PortBounds;
 use weft_net::secrecy::{Key, Secrecy};
 use weft_os::clock::Moment;
 use weft_rdmacm::{CmId, EventChannel, PortSpace};
@@ -30,7 +34,7 @@ impl HostHome for ProcessHome {
 /// environment. As it begins, it has the documented defaults: [`DeviceKind::Roce`] speaks clear
 /// text with this machine alone, and [`DeviceKind::Iwarp`], which is not encrypted by Weft, with
 /// anybody whom the application names. Ports are the kernel's choice, but for those that the
-/// application names itself.
+/// application names itself, and connections have one path.
 #[derive(Default)]
 pub struct HostOptions {
     key: Option<Key>,
@@ -41,6 +45,8 @@ pub struct HostOptions {
     remembers_paths: bool,
     trace: Option<PathBuf>,
     lost_twice: bool,
+    multipath: Option<Multipath>,
+    ports: PortBounds,
 }
 
 impl HostOptions {
@@ -112,6 +118,28 @@ impl HostOptions {
         Self { lost_twice, ..self }
     }
 
+    /// Has connections by [`DeviceKind::Roce`] use several paths where their peer wants it too:
+    /// from the first address of each network interface, with `on`, or from a list of addresses and
+    /// interfaces with `,` between them, as in `WEFT_MULTIPATH`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if an item of the list can be neither.
+    pub fn multipath(self, places: &str) -> Result<Self> {
+        let multipath = Multipath::parse(places).map_err(|why| Error::Invalid {
+            during: "reading where paths begin",
+            why: why.to_string().into(),
+        })?;
+        Ok(Self { multipath, ..self })
+    }
+
+    /// The ports that are taken where the application names none, as with `WEFT_PORTS`: one for
+    /// each queue pair by [`DeviceKind::Roce`], and one more for each connection that has several
+    /// paths.
+    #[must_use]
+    pub fn ports(self, ports: RangeInclusive<u16>) -> Self {
+        Self { ports: PortBounds::new(ports), ..self }
+    }
+
     fn setup(self) -> HostSetup {
         let Self {
             key,
@@ -122,6 +150,8 @@ impl HostOptions {
             remembers_paths,
             trace,
             lost_twice,
+            multipath,
+            ports,
         } = self;
         let default = HostSetup::default();
         let settings = Settings {
@@ -129,11 +159,12 @@ impl HostOptions {
             crc: crc.unwrap_or(default.settings.crc),
             stall_after: stall_timeout.unwrap_or(default.settings.stall_after),
             lost_twice,
+            ports,
             ..default.settings
         };
         let secrecy = Box::new(move || Secrecy::new(key, clear_text));
         let known_paths = remembers_paths.then(KnownPaths::of_user).flatten();
-        HostSetup { settings, secrecy, known_paths, trace, ..default }
+        HostSetup { settings, secrecy, known_paths, multipath, trace, ..default }
     }
 }
 

@@ -189,8 +189,8 @@ impl ShuttleConnection {
         taken
     }
 
-    /// Whether a packet opens the path `id`: that is a new one, there is room for it, and the packet
-    /// holds a Challenge (S-71).
+    /// Whether a packet opens the path `id`: that is a new one for which there is room, and the
+    /// packet holds a Challenge (S-71).
     fn may_open(&self, id: PathId, frames: &[u8]) -> bool {
         let challenges = |frame| matches!(frame, Ok(Frame::Challenge { .. }));
         let is_new = (self.paths.len()..MAX_PATHS).contains(&usize::from(id.0));

@@ -96,8 +96,8 @@ impl ShuttleConnection {
         owed
     }
 
-    /// Index of the path for the next Close after `tries`: another one each time, since the one that
-    /// was heard last may be dead by now.
+    /// Index of the path for the next Close after `tries`: another one each time, since the one
+    /// that was heard last may be dead.
     fn close_on(&self, tries: u32) -> usize {
         let (lead, count) = (self.lead(), self.paths.len());
         let in_turn = (0..count).map(|more| (lead + more) % count);

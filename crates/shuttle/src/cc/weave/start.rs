@@ -207,7 +207,7 @@ impl Weave {
             self.loss.learn(round);
         }
         if round.app_limited {
-            return;
+            return self.heed_full_path(now_ns, round);
         }
         let sure_ns = round.lasted_ns - train.fell_ns.min(round.lasted_ns / FALL_ROUND_PART);
         let delivered_bps = bits_per_second(round.octets, sure_ns);
@@ -230,6 +230,27 @@ impl Weave {
             true => WeavePhase::Ramp { train, full_bps: bw_bps, full_rounds: 0 },
             false => WeavePhase::Ramp { train, full_bps, full_rounds: full_rounds + 1 },
         };
+    }
+
+    /// What an application keeps in flight may fill the path although it has no more to send: then
+    /// a queue stands for the whole round. The window falls to what the path holds without it, so
+    /// that it is the limit and the next flights measure the rate; if the application fills the
+    /// path again and again, Ramp ends. Without this, 8 MiB of an application that waits for
+    /// completions kept a queue of 46 ms on 70 ms at 600 Mbit/s.
+    fn heed_full_path(&mut self, now_ns: u64, round: &Round) {
+        let WeavePhase::Ramp { train, full_bps, full_rounds } = self.phase else { return };
+        let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns();
+        if !is_queued || round.acked < TELLING_PACKETS {
+            return;
+        }
+        if full_rounds + 1 >= FULL_ROUNDS {
+            return self.end_ramp(now_ns, 0);
+        }
+        let delivered_bps = bits_per_second(round.octets, round.lasted_ns);
+        let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
+        let holds = octets_in(delivered_bps, self.min_rtt_ns()).max(least);
+        self.window = self.window.min(holds);
+        self.phase = WeavePhase::Ramp { train, full_bps, full_rounds: full_rounds + 1 };
     }
 
     /// Ends Ramp: the rate is known. Drain sends at most a bandwidth-delay product until a round

@@ -168,6 +168,37 @@ fn a_window_that_is_half_full_grows_though_the_application_limited_it() {
     assert_eq!(path.weave.window_octets(), 4 * first);
 }
 
+/// 1.5 times what the path holds, by an application that has no more at a time: half a round trip
+/// of queue stands for ever if Ramp goes on.
+#[test]
+fn an_application_that_fills_the_path_ends_ramp() {
+    let holds = octets_in(RATE_BPS, RTT_NS);
+    let mut path = Path::new();
+    path.say(1250);
+    path.weave.window = 2 * holds;
+    let mut round = |octets: u64, queue_ns: u64| {
+        let prior = path.delivered;
+        path.now_ns += RTT_NS + queue_ns;
+        path.tell(octets, prior, queue_ns, true);
+        (path.weave.window_octets(), path.weave.phase)
+    };
+    let (window, phase) = round(holds, 0);
+    assert!(
+        window >= 2 * holds && matches!(phase, WeavePhase::Ramp { full_rounds: 0, .. }),
+        "{window} of {holds} in {phase:?}"
+    );
+    // Of too few packets nothing follows.
+    assert!(round(31 * 1250, RTT_NS / 2).0 >= 2 * holds);
+    for rounds in 1..3 {
+        let (window, phase) = round(3 * holds / 2, RTT_NS / 2);
+        assert_eq!(window, holds, "in {phase:?}");
+        assert!(matches!(phase, WeavePhase::Ramp { full_rounds, .. } if full_rounds == rounds));
+    }
+    let (window, phase) = round(3 * holds / 2, RTT_NS / 2);
+    assert_eq!(phase, WeavePhase::Drain { rounds: 0 });
+    assert!(window <= 3 * holds / 2, "{window}");
+}
+
 #[test]
 fn a_flight_that_queues_tells_the_rate_at_once() {
     let mut path = Path::new();
