@@ -93,7 +93,8 @@ impl SessionSide {
                 Err(_) => Ok(options),
             },
             // The queue pair has one, the listener another, and others may use the range too.
-            Self::Far(PortRange(ports)) if ports.len() >= PATH_PORTS_MIN => {
+            // From 0 on the kernel chooses.
+            Self::Far(PortRange(ports)) if *ports.start() == 0 || ports.len() >= PATH_PORTS_MIN => {
                 Ok(options.multipath("on")?.ports(ports))
             }
             Self::Far(_) => Ok(options),

@@ -11,7 +11,6 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,15 +18,12 @@ use anyhow::{Context, Result, bail, ensure};
 use weft_os::sys;
 use weft_session::MessageChannel;
 
+use crate::dialer::{DialRequest, Dialer};
 use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent, socket_fds};
 use crate::messages::{ForwardSpec, StreamMessage};
 
-/// Connections that are being made, at most.
-const CONNECTING_MAX: usize = 1024;
 /// Connections, at most.
 const CONNECTIONS_MAX: usize = 16 * 1024;
-/// How long a host may take to answer.
-const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
 /// What `-L` and `-R` take: `[ADDR:]PORT:HOST:PORT`, with `[` and `]` around addresses of IPv6.
 ///
@@ -102,9 +98,8 @@ pub fn run(
     }
     listened?;
     streams.say(&StreamMessage::Ready)?;
-    let events = streams.events();
-    let connecting = Arc::default();
-    let mut owner = Forwarder { end, forwards, events, next: 0, connecting, tell, ready };
+    let dialer = Dialer::new(streams.events());
+    let mut owner = Forwarder { end, forwards, dialer, next: 0, tell, ready };
     streams.run(&mut owner)
 }
 
@@ -164,11 +159,9 @@ fn accept(listener: TcpListener, forward: u32, events: EventSender) -> Result<()
 struct Forwarder<'a> {
     end: ForwardEnd,
     forwards: &'a [ForwardSpec],
-    events: EventSender,
+    dialer: Arc<Dialer>,
     /// Connections that were taken here.
     next: u64,
-    /// Threads that connect.
-    connecting: Arc<AtomicUsize>,
     tell: &'a dyn Fn(&str),
     ready: &'a dyn Fn(),
 }
@@ -217,38 +210,17 @@ impl Forwarder<'_> {
         let forward =
             forward.filter(|it| is_peers && it.is_remote == (self.end == ForwardEnd::Near));
         let forward = forward.context("the other end opened a connection that nobody named")?;
-        let connecting = self.connecting.load(Ordering::Acquire);
-        if connecting >= CONNECTING_MAX || streams.count() >= CONNECTIONS_MAX {
+        if streams.count() >= CONNECTIONS_MAX {
             return streams.say(&StreamMessage::Reset { id });
         }
         streams.add(id, None)?;
-        self.connecting.fetch_add(1, Ordering::AcqRel);
-        let connecting = Arc::clone(&self.connecting);
-        let (host, port, events) = (forward.to_host.clone(), forward.to_port, self.events.clone());
-        let connect = move || {
-            let outcome = connect(&host, port);
-            connecting.fetch_sub(1, Ordering::AcqRel);
-            events.send(LoopEvent::Connected { id, outcome });
-        };
-        let thread = thread::Builder::new().name("weft-connect".into()).stack_size(256 * 1024);
-        if thread.spawn(connect).is_err() {
-            self.connecting.fetch_sub(1, Ordering::AcqRel);
+        let (host, port) = (forward.to_host.clone(), forward.to_port);
+        if self.dialer.dial(DialRequest { id, host, port }).is_err() {
             streams.cut(id);
             return streams.say(&StreamMessage::Reset { id });
         }
         Ok(())
     }
-}
-
-fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
-            Ok(connection) => return Ok(connection),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+mod dialer;
 pub mod event_loop;
 pub mod far;
 pub mod forward;

@@ -135,8 +135,20 @@ impl Drop for Forwarding {
 
 /// Answers each connection with what it said, once it has said all.
 fn echo() -> u16 {
+    let (listener, port) = server();
+    answer_at(listener);
+    port
+}
+
+/// A server whose kernel takes a hundred connections, and the port.
+fn server() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Has what each connection brings sent back on it.
+fn answer_at(listener: TcpListener) {
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             thread::spawn(move || {
@@ -148,7 +160,6 @@ fn echo() -> u16 {
             });
         }
     });
-    port
 }
 
 fn ask(port: u16, bytes: &[u8]) -> Vec<u8> {
@@ -198,7 +209,7 @@ fn many_connections_are_open_at_once() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
-    let (server, local) = (echo(), free_port());
+    let ((listener, server), local) = (server(), free_port());
     let option = format!("-L127.0.0.1:{local}:127.0.0.1:{server}");
     let _forwarding = Forwarding::start(&host, &[&option], local);
     let mut all: Vec<_> = (0..connections())
@@ -208,6 +219,8 @@ fn many_connections_are_open_at_once() {
             connection
         })
         .collect();
+    // Until now most of them could not be made at the other end.
+    answer_at(listener);
     // None has ended while the others came.
     for (number, connection) in all.iter_mut().enumerate() {
         connection.shutdown(Shutdown::Write).unwrap();
