@@ -130,6 +130,8 @@ pub struct Weave {
     answered_ns: u64,
     /// A reaction took place, and no probe has followed.
     is_cut: bool,
+    /// A flight without losses has ended Ramp, and neither a reduction nor a probe has followed.
+    is_new: bool,
     /// The last probe has raised the rate by much: there may be more.
     has_gained: bool,
     is_out: bool,
@@ -173,6 +175,7 @@ impl Weave {
             cut: None,
             answered_ns: 0,
             is_cut: false,
+            is_new: false,
             has_gained: false,
             is_out: false,
             arrived_sent_ns: 0,
@@ -316,7 +319,7 @@ impl Weave {
         }
         self.answered_ns = now_ns;
         // What a policer lets through is its rate: a probe soon would find no more.
-        self.is_cut = !self.trial.depends;
+        (self.is_cut, self.is_new) = (!self.trial.depends, false);
         self.loss.forget_few();
         self.cruise(now_ns);
         true

@@ -51,7 +51,7 @@ impl Weave {
         let before_bps = self.model.bw_bps();
         self.cut = Some(Cut { at_ns: now_ns, before_bps });
         self.answered_ns = now_ns;
-        self.is_cut = true;
+        (self.is_cut, self.is_new) = (true, false);
         self.loss.forget_few();
         self.model.set_bw((before_bps as f64 * BETA) as u64, now_ns + self.smoothed_rtt_ns);
         self.cruise(now_ns);

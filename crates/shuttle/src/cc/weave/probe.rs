@@ -11,6 +11,9 @@ use crate::cc::rate::octets_in;
 const CALM_RTTS: u64 = 6;
 /// First excess in packets: equal for every flow, so that shares converge.
 const PROBE_PACKETS: u64 = 4;
+/// Part of the bandwidth-delay product with which the first probe after Ramp begins, if that is
+/// more: the rate of one flight may be a fifth too low, and 150 ms at 1 Gbit/s took 4.8 s.
+const START_PROBE_PART: u64 = 64;
 /// Excess in nanoseconds at the rate from which a probe without gain may end: less could not show
 /// that there is no more.
 const PROBE_QUEUE_NS: u64 = 2_000_000;
@@ -60,16 +63,26 @@ pub(super) struct RateProbe {
 
 impl Weave {
     pub(super) fn probe(&mut self) {
+        let extra = self.first_extra();
         self.model.begin_cycle();
-        (self.is_cut, self.has_gained) = (false, false);
+        (self.is_cut, self.is_new, self.has_gained) = (false, false, false);
         self.phase = WeavePhase::Up(RateProbe {
-            extra: PROBE_PACKETS * u64::from(self.params.datagram_octets),
+            extra,
             rounds: 0,
             before_bps: self.model.bw_bps(),
             begun_bps: self.model.bw_bps(),
             base_ns: self.recent_above_ns().min(self.above_min_ns(self.model.floor_rtt_ns())),
             is_queued: false,
         });
+    }
+
+    /// The excess with which a probe begins, in bytes.
+    fn first_extra(&self) -> u64 {
+        let packets = PROBE_PACKETS * u64::from(self.params.datagram_octets);
+        match self.is_new && !self.delays_vary() {
+            true => packets.max(self.model.bdp_octets() / START_PROBE_PART),
+            false => packets,
+        }
     }
 
     /// Probes soon: the queue that caused a reaction is gone, and the reaction may have been too
@@ -193,6 +206,24 @@ mod tests {
         assert!(!is_over(9, unlearnt) && is_over(10, unlearnt));
         assert!(!is_over(100, |weave| weave.competes = true));
         assert!(!is_over(100, |weave| weave.trial = RateTrial::found_random()));
+    }
+
+    #[test]
+    fn the_first_probe_after_a_start_without_losses_begins_with_a_part_of_the_path() {
+        let extras = |change: fn(&mut Weave)| {
+            let mut weave = after_round(0, |weave| weave.is_new = true);
+            // 1 Gbit/s for 10 ms are 1,250,000 bytes.
+            weave.model.set_bw(1_000_000_000, 0);
+            change(&mut weave);
+            [(); 2].map(|()| {
+                weave.probe();
+                let WeavePhase::Up(probe) = weave.phase else { panic!("a probe") };
+                probe.extra
+            })
+        };
+        assert_eq!(extras(|_| ()), [1_250_000 / 64, 5000]);
+        assert_eq!(extras(|weave| weave.react(NOW_NS)), [5000; 2], "the rate was reduced");
+        assert_eq!(extras(|weave| weave.model.set_bw(10_000_000, 0)), [5000; 2], "four packets");
     }
 
     #[test]

@@ -187,6 +187,7 @@ impl Weave {
             self.grow(acked);
         } else if train.full > TRAIN_INTERVALS && (is_losing || train.rate_bps().is_some()) {
             self.end_ramp(acked.now_ns, train.rate_bps().unwrap_or(0));
+            self.is_new = !is_losing;
         }
     }
 

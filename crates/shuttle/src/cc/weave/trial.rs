@@ -394,14 +394,14 @@ impl Weave {
         if (bw_bps as f64) < FALL_FACTOR * self.trial.calm_bps as f64 {
             (self.trial.cuts, self.trial.depends) = (0, false);
             self.trial.repeat_soon(now_ns);
-            self.is_cut = true;
+            (self.is_cut, self.is_new) = (true, false);
             return false;
         }
         let least_bps = (CUT_FACTOR_MIN * bw_bps as f64) as u64;
         let delivered_bps = self.guard.delivered_bps(round).clamp(least_bps, bw_bps);
         self.answered_ns = now_ns;
         // What was delivered is the rate of the path: there is no more to be had soon.
-        self.is_cut = false;
+        (self.is_cut, self.is_new) = (false, false);
         self.model.set_bw(delivered_bps, now_ns + self.smoothed_rtt_ns);
         self.cruise(now_ns);
         true
