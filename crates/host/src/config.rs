@@ -97,6 +97,8 @@ pub struct Settings {
     pub lane: LaneUse,
     /// `WEFT_PORTS`: which ports are taken where nobody names one.
     pub ports: PortBounds,
+    /// Which ports further paths take; those of `ports` by the environment.
+    pub path_ports: PortBounds,
     /// `WEFT_THREADS`: threads of the engine, at least one and at most [`THREADS_MAX`].
     pub threads: usize,
     /// Connections by Shuttle send twice what is lost at the end (S-57). No variable asks for it.
@@ -132,6 +134,7 @@ impl Settings {
         let stall_ms = variable("WEFT_STALL_TIMEOUT_MS").and_then(|v| v.parse().ok());
         let threads = variable("WEFT_THREADS").and_then(|v| v.parse().ok());
         let threads = threads.filter(|threads| (1..=THREADS_MAX).contains(threads));
+        let ports = variable("WEFT_PORTS").and_then(|v| PortBounds::parse(&v)).unwrap_or_default();
         Self {
             crc: switch("WEFT_CRC", true),
             markers: switch("WEFT_MARKERS", false),
@@ -143,7 +146,8 @@ impl Settings {
                 _ => LaneUse::On,
             },
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
-            ports: variable("WEFT_PORTS").and_then(|v| PortBounds::parse(&v)).unwrap_or_default(),
+            ports,
+            path_ports: ports,
             threads: threads.unwrap_or_else(processors),
             lost_twice: false,
         }

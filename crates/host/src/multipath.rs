@@ -110,10 +110,10 @@ impl Multipath {
     }
 
     /// The further paths of a connection whose first one is `route`, to a peer that has them end at
-    /// `peers`; here they begin at the port `further`.
-    pub(crate) fn routes(&self, route: &Route, further: u16, peers: &[SocketAddr]) -> Vec<Route> {
+    /// `peers`; here they begin at port 0, in whose place the caller puts that of their socket.
+    pub(crate) fn routes(&self, route: &Route, peers: &[SocketAddr]) -> Vec<Route> {
         let own = self.addresses(route.local.ip(), &interfaces_now());
-        pair(route, further, &own, peers, udp::source_to)
+        pair(route, &own, peers, udp::source_to)
     }
 }
 
@@ -125,17 +125,14 @@ pub fn offer(
     route: &Route,
 ) -> Option<(Arc<UdpPort>, Vec<SocketAddr>)> {
     let multipath = host.multipath().filter(|_| !route.is_within_host())?;
-    let further = match port.further() {
-        Some(further) => Arc::clone(further),
-        None => open(host)?,
-    };
+    let further = open(host)?;
     let addresses = multipath.announced(port, further.number(), route);
     Some((further, addresses))
 }
 
 /// A socket for further paths. Without one a connection has one path.
 pub(crate) fn open(host: &Host) -> Option<Arc<UdpPort>> {
-    let opened = UdpPort::for_queue_pair(host.settings().ports);
+    let opened = UdpPort::for_queue_pair(host.settings().path_ports);
     opened.map(Arc::new).inspect_err(|error| log::warn!("one path only: {error}")).ok()
 }
 
@@ -169,32 +166,31 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Pairs addresses of this host, at the port `further`, with those of the peer, where `source_to`
-/// says from which one the system goes to a peer.
+/// Pairs addresses of this host, at port 0, with those of the peer, where `source_to` says from
+/// which one the system goes to a peer.
 fn pair(
     first: &Route,
-    further: u16,
     own: &[IpAddr],
     peers: &[SocketAddr],
     source_to: impl Fn(SocketAddr) -> Option<IpAddr>,
 ) -> Vec<Route> {
     let (local, remote) = (first.local.ip(), first.remote.ip());
     let is_own = |ip: IpAddr| ip == local || own.contains(&ip);
-    let from =
-        |ip: IpAddr, remote: SocketAddr| Route { local: SocketAddr::new(ip, further), remote };
+    let from = |ip: IpAddr, remote: SocketAddr| Route { local: SocketAddr::new(ip, 0), remote };
     let mut routes: Vec<Route> = Vec::new();
-    for peer in peers.iter().filter(|peer| peer.ip() != remote && may_be_host(peer, first)) {
+    // The first is where the peer was asked, as it sees itself: behind a translator of addresses it
+    // has another one.
+    let Some((home, others)) = peers.split_first() else { return routes };
+    for peer in others.iter().filter(|peer| peer.ip() != remote && may_be_host(peer, first)) {
         // Two hosts may have a bridge of the same address.
         let source = source_to(*peer).filter(|source| is_own(*source) && !is_own(peer.ip()));
         let route = source.map(|source| from(source, *peer));
         routes.extend(route.filter(|route| !routes.contains(route)));
     }
     let begins = |routes: &[Route], ip: IpAddr| routes.iter().any(|route| route.local.ip() == ip);
-    if let Some(home) = peers.iter().find(|peer| peer.ip() == remote) {
-        for ip in own {
-            if !begins(&routes, *ip) {
-                routes.push(from(*ip, *home));
-            }
+    for ip in own {
+        if home.port() != 0 && !begins(&routes, *ip) {
+            routes.push(from(*ip, SocketAddr::new(remote, home.port())));
         }
     }
     routes
@@ -268,9 +264,9 @@ mod tests {
         let at = |text: &str, port: u16| SocketAddr::new(ip(text), port);
         let first = Route { local: at("10.0.0.1", 1), remote: at("10.0.0.2", 2) };
         let (home, other) = (at("10.0.0.2", 8), at("10.1.0.2", 8));
-        let to = |local: &str, remote| Route { local: at(local, 7), remote };
+        let to = |local: &str, remote| Route { local: at(local, 0), remote };
         let from = |own: &[IpAddr], peers: &[SocketAddr], source: &dyn Fn(SocketAddr) -> IpAddr| {
-            pair(&first, 7, own, peers, |peer| Some(source(peer)))
+            pair(&first, own, peers, |peer| Some(source(peer)))
         };
         let second = [ip("10.1.0.1")];
         // Two links, each with an address at both ends.
@@ -284,6 +280,8 @@ mod tests {
         let both = [to("10.0.0.1", other), to("10.1.0.1", home)];
         assert_eq!(from(&second, &[home, other], &here), both);
         assert_eq!(from(&second, &[], &here), [], "the peer has no socket for it");
+        // Behind a translator of addresses the peer names the address that it has itself.
+        assert_eq!(from(&second, &[at("192.168.0.2", 8)], &here), [to("10.1.0.1", home)]);
         assert_eq!(from(&[], &[home], &here), [], "the same link");
     }
 
@@ -292,14 +290,15 @@ mod tests {
         let at = |text: &str| SocketAddr::new(ip(text), 7);
         let first = Route { local: at("10.0.0.1"), remote: at("10.0.0.2") };
         let here = |_| Some(ip("10.0.0.1"));
+        let home = first.remote;
         for named in ["10.0.0.2", "10.0.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "fd00::1"] {
-            assert_eq!(pair(&first, 7, &[], &[at(named)], here), [], "{named}");
+            assert_eq!(pair(&first, &[], &[home, at(named)], here), [], "{named}");
         }
         let portless = SocketAddr::new(ip("10.1.0.2"), 0);
-        assert_eq!(pair(&first, 7, &[], &[portless], here), []);
-        let twice = [at("10.1.0.2"), at("10.1.0.2")];
-        assert_eq!(pair(&first, 7, &[], &twice, here).len(), 1);
+        assert_eq!(pair(&first, &[ip("10.1.0.1")], &[portless, portless], here), []);
+        let twice = [home, at("10.1.0.2"), at("10.1.0.2")];
+        assert_eq!(pair(&first, &[], &twice, here).len(), 1);
         let elsewhere = |_| Some(ip("10.9.0.1"));
-        assert_eq!(pair(&first, 7, &[], &twice, elsewhere), [], "not from an address of the list");
+        assert_eq!(pair(&first, &[], &twice, elsewhere), [], "not from an address of the list");
     }
 }

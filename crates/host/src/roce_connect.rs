@@ -207,7 +207,7 @@ impl RoceConnect {
             && let Some((further, addresses)) =
                 multipath::offer(&self.host, &self.port, &binding.route)
         {
-            self.port.set_further(further);
+            self.port.keep_further(further);
             binding.config.addresses = Some(addresses);
         }
         let room_octets = greeting.room_octets;

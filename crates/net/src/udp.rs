@@ -23,6 +23,7 @@ use weft_rnic::shuttle::Route;
 use weft_rnic::wire::datagram::GROUP_QPN;
 use weft_rnic::wire::llp::{Gather, Piece};
 use weft_rnic::{Batch, Written};
+use weft_sync::Mutex;
 use weft_verbs::Misuse;
 
 pub use arrivals::{BUNDLE_OCTETS, Bundle};
@@ -63,8 +64,8 @@ pub struct UdpPort {
     cuts: AtomicBool,
     /// Source addresses that the system would not choose, and the interfaces that have them.
     leaves_by: OnceLock<Vec<(IpAddr, u32)>>,
-    /// The socket of further paths.
-    further: OnceLock<Arc<UdpPort>>,
+    /// The socket for further paths of the next connection.
+    further: Mutex<Option<Arc<UdpPort>>>,
 }
 
 impl UdpPort {
@@ -104,7 +105,7 @@ impl UdpPort {
         let (refused, unrouted) = (AtomicBool::new(false), AtomicBool::new(false));
         let cuts = AtomicBool::new(option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_some());
         let fd = HighFd::new(fd);
-        let (leaves_by, further) = (OnceLock::new(), OnceLock::new());
+        let (leaves_by, further) = (OnceLock::new(), Mutex::new(None));
         Ok(Self { fd, number, tag, dual, room_octets, refused, unrouted, cuts, leaves_by, further })
     }
 
@@ -223,21 +224,15 @@ impl UdpPort {
         true
     }
 
-    /// The socket of further paths, if there is one: it takes what comes to any address of this
-    /// host, and nobody shares its port, as a listener may share that of a first path.
-    pub fn further(&self) -> Option<&Arc<Self>> {
-        self.further.get()
+    /// Keeps the socket for further paths of the connection that is about to be made here, until
+    /// that takes it.
+    pub fn keep_further(&self, further: Arc<Self>) {
+        *self.further.lock() = Some(further);
     }
 
-    /// Has `further` be the socket of further paths, if there is none yet.
-    pub fn set_further(&self, further: Arc<Self>) {
-        let _there_was_one = self.further.set(further);
-    }
-
-    /// The socket that a burst leaves by, which its route tells.
-    pub fn leaving(&self, burst: &Batch<'_>) -> &Self {
-        let from = burst.route.map(|route| route.local.port());
-        self.further().filter(|further| from == Some(further.number)).map_or(self, |it| it)
+    /// The socket that was kept.
+    pub fn take_further(&self) -> Option<Arc<Self>> {
+        self.further.lock().take()
     }
 
     /// Has what is sent from these addresses leave by the interfaces with these indices, whatever

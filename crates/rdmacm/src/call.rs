@@ -388,7 +388,7 @@ fn grant(
         further
     });
     let (connection, port) = ask.grant(config, said, qp.conn_ref())?;
-    further.into_iter().for_each(|further| port.set_further(further));
+    further.into_iter().for_each(|further| port.keep_further(further));
     let (qp, served) = (Arc::clone(qp.queues()), (depths.ord, depths.ird));
     Ok((Box::new(ShuttleQp::granted(qp, *connection, served, when_closed)), port))
 }

@@ -42,8 +42,6 @@ const PATHS: &str = "WEFT_PATHS";
 const TRACE: &str = "WEFT_TRACE";
 /// The variable that says where the near end's paths begin.
 const MULTIPATH: &str = "WEFT_MULTIPATH";
-/// Ports that the far end needs for several paths, at least.
-const PATH_PORTS_MIN: usize = 8;
 /// The name of requests that have no buffer.
 const NO_SLOT: u64 = u64::MAX;
 /// The name of the request that says that nothing follows.
@@ -92,12 +90,8 @@ impl SessionSide {
                 Ok(places) => options.multipath(&places).context(MULTIPATH),
                 Err(_) => Ok(options),
             },
-            // The queue pair has one, the listener another, and others may use the range too.
-            // From 0 on the kernel chooses.
-            Self::Far(PortRange(ports)) if *ports.start() == 0 || ports.len() >= PATH_PORTS_MIN => {
-                Ok(options.multipath("on")?.ports(ports))
-            }
-            Self::Far(_) => Ok(options),
+            // From 0 on the kernel chooses. Without a port there is one path.
+            Self::Far(PortRange(ports)) => Ok(options.multipath("on")?.path_ports(ports)),
         }
     }
 }

@@ -405,18 +405,28 @@ impl Path {
         Some((challenge.token, challenge.route))
     }
 
-    /// Sends from `local` what was sent from `lost`, which the host has no more (S-72). Returns
-    /// whether the path did so.
-    pub(crate) fn relocate(&mut self, now_ns: u64, lost: IpAddr, local: SocketAddr) -> bool {
+    /// Sends from the address of `local` what was sent from `lost`, which the host has no more
+    /// (S-72), and from its port what was sent from the port `before`. Returns whether the path did
+    /// so.
+    pub(crate) fn relocate(
+        &mut self,
+        now_ns: u64,
+        lost: IpAddr,
+        (before, local): (u16, SocketAddr),
+    ) -> bool {
+        let moved = |from: SocketAddr| {
+            let port = if from.port() == before { local.port() } else { from.port() };
+            SocketAddr::new(local.ip(), port)
+        };
         let challenge = self.challenge.iter_mut().map(|challenge| &mut challenge.route);
         let response = self.response.iter_mut().map(|(_, route)| route);
         for route in challenge.chain(response).filter(|route| route.local.ip() == lost) {
-            route.local = local;
+            route.local = moved(route.local);
         }
         if self.route.local.ip() != lost {
             return false;
         }
-        self.route.local = local;
+        self.route.local = moved(self.route.local);
         self.begin_anew(now_ns);
         self.ping = true;
         true

@@ -15,8 +15,11 @@ use weft_sync::Mutex;
 
 use crate::event_loop::{EventSender, LoopEvent};
 
-/// Threads that connect, at most. A listener whose queue is full lets hundreds wait for a second.
-const THREADS_MAX: usize = 256;
+/// Threads that connect, at most. A listener whose queue is full lets hundreds wait for a second,
+/// and a host that does not answer lets each wait for [`CONNECT_LIMIT`].
+const THREADS_MAX: usize = 1024;
+/// Connections that wait for a thread, at most: those of streams that have gone are among them.
+const WAITING_MAX: usize = 16 * 1024;
 /// Bytes of stack of such a thread.
 const STACK_BYTES: usize = 256 * 1024;
 /// How long a host may take to answer.
@@ -51,9 +54,12 @@ impl Dialer {
     /// Has a connection made.
     ///
     /// # Errors
-    /// The system has no thread for it, and there is none yet.
+    /// Too many wait, or the system has no thread for it and there is none yet.
     pub fn dial(self: &Arc<Self>, request: DialRequest) -> io::Result<()> {
         let mut work = self.work.lock();
+        if work.waiting.len() == WAITING_MAX {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         work.waiting.push_back(request);
         if work.threads == THREADS_MAX {
             return Ok(());

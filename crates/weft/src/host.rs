@@ -46,7 +46,7 @@ pub struct HostOptions {
     trace: Option<PathBuf>,
     lost_twice: bool,
     multipath: Option<Multipath>,
-    ports: PortBounds,
+    path_ports: PortBounds,
 }
 
 impl HostOptions {
@@ -132,12 +132,11 @@ impl HostOptions {
         Ok(Self { multipath, ..self })
     }
 
-    /// The ports that are taken where the application names none, as with `WEFT_PORTS`: one for
-    /// each queue pair by [`DeviceKind::Roce`], and one more for each connection that has several
-    /// paths.
+    /// The ports of which a connection with several paths takes one, at each end; usually the
+    /// kernel's choice.
     #[must_use]
-    pub fn ports(self, ports: RangeInclusive<u16>) -> Self {
-        Self { ports: PortBounds::new(ports), ..self }
+    pub fn path_ports(self, ports: RangeInclusive<u16>) -> Self {
+        Self { path_ports: PortBounds::new(ports), ..self }
     }
 
     fn setup(self) -> HostSetup {
@@ -151,7 +150,7 @@ impl HostOptions {
             trace,
             lost_twice,
             multipath,
-            ports,
+            path_ports,
         } = self;
         let default = HostSetup::default();
         let settings = Settings {
@@ -159,7 +158,7 @@ impl HostOptions {
             crc: crc.unwrap_or(default.settings.crc),
             stall_after: stall_timeout.unwrap_or(default.settings.stall_after),
             lost_twice,
-            ports,
+            path_ports,
             ..default.settings
         };
         let secrecy = Box::new(move || Secrecy::new(key, clear_text));

@@ -29,6 +29,7 @@ use absence::Absence;
 pub(crate) use admission::{Doorkeeper, HelloAdmission};
 use lane_setup::LaneSetup;
 use moderation::{ModeratedPath, Moderation};
+use multipath::leaving;
 use receiving::ArrivalHabit;
 use relocation::OwnAddress;
 
@@ -57,6 +58,8 @@ pub(super) struct ShuttleSocket {
     pub doorkeeper: Option<Box<dyn Doorkeeper>>,
     pub hook: Option<CmHook>,
     port: Arc<UdpPort>,
+    /// The socket of further paths, of this connection alone.
+    further: Option<Arc<UdpPort>>,
     buffer: Option<Buffer>,
     /// How the handshake came to nothing, until the connection manager is told.
     failed: Option<Answer>,
@@ -119,6 +122,7 @@ impl ShuttleSocket {
         Self {
             doorkeeper: None,
             hook: None,
+            further: port.take_further(),
             port,
             buffer: None,
             failed: None,
@@ -189,10 +193,10 @@ impl ShuttleSocket {
         let Some(shuttle) = shuttle_of_mut(core) else { return };
         let clock_ns = || ns_at(clock::now());
         let own = self.own.as_ref();
-        let (port, wire) = (&*self.port, &mut self.wire);
+        let (port, further, wire) = (&*self.port, self.further.as_ref(), &mut self.wire);
         let mut leaves_by = port;
         let outcome = shuttle.poll_transmit(clock_ns, |burst| {
-            leaves_by = port.leaving(burst);
+            leaves_by = leaving(port, further, burst);
             let Some(wire) = wire else { return leaves_by.send(burst, own) };
             match burst.lengths.first() {
                 Some(length) if wire.loses(FaultDirection::Out) => {
@@ -215,10 +219,10 @@ impl ShuttleSocket {
         // With a lane nothing is measured but the handshake, and no bulk comes by datagrams.
         let min_rtt_ns = if self.lane.link().is_some() { 0 } else { rtt.min_ns };
         let is_reactors = !core.schedule.leased && !core.schedule.slept_for && !core.is_in_group();
-        let port = &self.port;
+        let (port, further) = (&self.port, self.further.as_ref());
         let begin = || {
             port.stamp_arrivals();
-            port.further().inspect(|further| further.stamp_arrivals());
+            further.inspect(|further| further.stamp_arrivals());
         };
         let moderation = Moderation::of_path(&mut self.moderation, min_rtt_ns, begin)?;
         let now = clock::now();
@@ -345,6 +349,10 @@ impl ShuttleSocket {
                 core.host.reactor().remove(token);
             }
             time_wait::keep_socket(&core.host, Arc::clone(&self.port), self.own, until_ns);
+        }
+        if let Some(further) = self.further.take() {
+            core.ignore_beside();
+            time_wait::keep_socket(&core.host, further, None, until_ns);
         }
         true
     }

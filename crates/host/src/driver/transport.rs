@@ -402,7 +402,7 @@ impl Core {
             self.host.reactor().modify(token, interest);
         }
         let read = watch.read && !polled && !watch.moderated;
-        let interest = Interest { read, write: watch.write_beside };
+        let interest = Interest { read, write: watch.write_beside && !polled };
         if interest != self.beside_watched
             && let Some(beside) = self.beside
         {

@@ -130,6 +130,8 @@ pub struct Weave {
     answered_ns: u64,
     /// A reaction took place, and no probe has followed.
     is_cut: bool,
+    /// When an application has filled the path in Ramp, in nanoseconds.
+    filled_ns: u64,
     /// A flight without losses has ended Ramp, and neither a reduction nor a probe has followed.
     is_new: bool,
     /// The last probe has raised the rate by much: there may be more.
@@ -175,6 +177,7 @@ impl Weave {
             cut: None,
             answered_ns: 0,
             is_cut: false,
+            filled_ns: 0,
             is_new: false,
             has_gained: false,
             is_out: false,

@@ -430,15 +430,17 @@ impl ShuttleConnection {
     }
 
     /// The host has lost the address `lost` and sends from `local` from now on: the peer follows
-    /// what it hears from there, and what was learnt of the path is forgotten (S-72).
+    /// what it hears from there, and what was learnt of the path is forgotten (S-72). Paths that
+    /// begin at another port than path 0 keep theirs.
     pub fn relocate(&mut self, now_ns: u64, lost: IpAddr, local: SocketAddr) {
+        let port = self.paths[0].route.local.port();
         let Some(session) = &self.session else {
-            self.paths[0].relocate(now_ns, lost, local);
+            self.paths[0].relocate(now_ns, lost, (port, local));
             return;
         };
         let goal_octets = self.config.datagram_octets_goal.min(session.peer_limits.datagram_octets);
         for path in &mut self.paths {
-            if path.relocate(now_ns, lost, local) {
+            if path.relocate(now_ns, lost, (port, local)) {
                 path.search_mtu(goal_octets);
             }
         }

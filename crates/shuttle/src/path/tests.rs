@@ -1,5 +1,7 @@
 //! A path by itself: what it lets leave, asks for and tells its controller.
 
+use core::net::SocketAddr;
+
 use weft_wire::shuttle::frame::Ranges;
 
 use super::*;
@@ -137,8 +139,10 @@ fn what_was_measured_ends_where_a_path_moves() {
     probe.cargo = Cargo::MtuProbe;
     path.handle_sent(0, probe);
     heard();
-    let local = ([10, 0, 0, 2], 4000).into();
-    assert!(path.relocate(MS, route(4000).local.ip(), local));
+    let local: SocketAddr = ([10, 0, 0, 2], 4001).into();
+    let (lost, before) = (route(4000).local.ip(), route(4000).local.port());
+    assert!(path.relocate(MS, lost, (before, local)));
+    assert_eq!(path.route.local, local);
     assert_eq!(heard(), [Heard::DatagramOctets(1200), Heard::PathChanged(None)], "in this order");
     path.search_mtu(9000);
     let mut outcome = AckOutcome::default();
@@ -158,6 +162,9 @@ fn what_was_measured_ends_where_a_path_moves() {
     arrive(&mut path, 130 * MS, 1);
     assert_eq!(path.recovery.rtt().min_ns, 70 * MS);
     assert!(matches!(path.allowance(200 * MS, SHARED_BUDGET), Allowance::Packets(5..)));
+    // The port of a path that has another one stays.
+    assert!(path.relocate(300 * MS, local.ip(), (before, ([10, 0, 0, 3], 4002).into())));
+    assert_eq!(path.route.local, ([10, 0, 0, 3], 4001).into());
 }
 
 /// S-53, S-83: nothing else makes its floor rise, or its key change.

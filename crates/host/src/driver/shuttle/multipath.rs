@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weft_net::tcp::{self, Ready};
 use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
+use weft_rnic::Batch;
 use weft_rnic::shuttle::Route;
 
 use super::{ShuttleSocket, shuttle_of, shuttle_of_mut};
@@ -15,25 +16,21 @@ use crate::multipath;
 impl ShuttleSocket {
     /// Opens the paths that the addresses of both ends allow, if this end asked for the connection
     /// and both want several.
-    pub(super) fn open_paths(&self, core: &mut Core) {
-        let Some(further) = wants_paths(core).and_then(|()| self.further_port(core)) else {
+    pub(super) fn open_paths(&mut self, core: &mut Core) {
+        let mut routes = further_routes(core);
+        if routes.is_empty() {
             return;
-        };
-        let routes = further_routes(core, further.number());
+        }
+        let Some(further) = multipath::open(&core.host) else { return };
         further.leave_by(multipath::interfaces_of(&routes));
         let Some(shuttle) = shuttle_of_mut(core) else { return };
-        for route in routes {
+        for route in &mut routes {
+            route.local.set_port(further.number());
             log::debug!("a path from {} to {} is tried", route.local.ip(), route.remote);
             // Those beyond the most that a connection may have are not opened.
-            let _opened = shuttle.connection_mut().open_path(ns_at(clock::now()), route);
+            let _opened = shuttle.connection_mut().open_path(ns_at(clock::now()), *route);
         }
-    }
-
-    fn further_port(&self, core: &Core) -> Option<&Arc<UdpPort>> {
-        if self.port.further().is_none() {
-            self.port.set_further(multipath::open(&core.host)?);
-        }
-        self.port.further()
+        self.further = Some(further);
     }
 
     /// What its sockets are ready for.
@@ -46,26 +43,33 @@ impl ShuttleSocket {
 
     /// The socket of its further paths.
     pub fn further(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.port.further()?.as_fd())
+        Some(self.further.as_ref()?.as_fd())
     }
 }
 
-/// Whether this end is to open further paths.
-fn wants_paths(core: &Core) -> Option<()> {
-    let connection = shuttle_of(core)?.connection();
-    let is_between_hosts = !connection.route().is_within_host();
-    let opens = connection.is_initiator() && is_between_hosts;
-    (opens && !connection.peer_addresses()?.is_empty()).then_some(())
+/// The socket that a burst leaves by, the first path's or that of further ones: its route tells.
+pub(super) fn leaving<'a>(
+    first: &'a UdpPort,
+    further: Option<&'a Arc<UdpPort>>,
+    burst: &Batch<'_>,
+) -> &'a UdpPort {
+    let from = burst.route.map(|route| route.local.port());
+    further.filter(|further| from == Some(further.number())).map_or(first, |further| further)
 }
 
-fn further_routes(core: &Core, further: u16) -> Vec<Route> {
-    let host = Arc::clone(&core.host);
-    let (Some(multipath), Some(shuttle)) = (host.multipath(), shuttle_of(core)) else {
+/// The further paths that this end is to open, from port 0.
+fn further_routes(core: &Core) -> Vec<Route> {
+    let (Some(multipath), Some(shuttle)) = (core.host.multipath(), shuttle_of(core)) else {
         return Vec::new();
     };
-    let connection = shuttle.connection();
-    let peers = connection.peer_addresses().unwrap_or_default();
-    let mut routes = multipath.routes(&connection.route(), further, peers);
-    routes.retain(|route| host.secrecy().permits(route.local.ip(), route.remote.ip()));
+    let (connection, first) = (shuttle.connection(), shuttle.connection().route());
+    let Some(peers) = connection.peer_addresses().filter(|_| connection.is_initiator()) else {
+        return Vec::new();
+    };
+    if first.is_within_host() {
+        return Vec::new();
+    }
+    let mut routes = multipath.routes(&first, peers);
+    routes.retain(|route| core.host.secrecy().permits(route.local.ip(), route.remote.ip()));
     routes
 }

@@ -128,10 +128,7 @@ impl ShuttleSocket {
         // What is received stays where it is while the connection takes it.
         let mut buffer = self.buffer.take().unwrap_or_else(Buffer::take);
         self.is_emptied = true;
-        let mut bundles = self.receive_at(core, SocketOf::FirstPath, &mut buffer, &is_enough);
-        if self.further().is_some() {
-            bundles += self.receive_at(core, SocketOf::FurtherPaths, &mut buffer, &is_enough);
-        }
+        let bundles = self.receive_in_turn(core, &mut buffer, is_enough);
         self.arrivals.note(bundles);
         match core.keeps_buffer() {
             true => self.buffer = Some(buffer),
@@ -140,31 +137,53 @@ impl ShuttleSocket {
         late || bundles > 0
     }
 
-    /// Receives so from one of the sockets; gives the number of bundles.
-    fn receive_at(
+    /// Receives so, from both sockets in turn if there are two: what has come by one is about as
+    /// old as what has come by the other. Gives the number of bundles.
+    fn receive_in_turn(
         &mut self,
         core: &mut Core,
-        socket: SocketOf,
         buffer: &mut Buffer,
-        is_enough: &impl Fn(ArrivalHabit, &Core) -> bool,
+        is_enough: impl Fn(ArrivalHabit, &Core) -> bool,
     ) -> u32 {
+        let mut may_have = [true, self.further.is_some()];
         let mut bundles = 0;
         for _ in 0..RECEIVES_MAX {
-            let room = &mut buffer.room()[..BUNDLE_OCTETS];
-            let port = match socket {
-                SocketOf::FirstPath => &self.port,
-                SocketOf::FurtherPaths => self.port.further().unwrap_or(&self.port),
-            };
-            let Some(bundle) = port.receive(room, self.own.as_ref()) else { return bundles };
-            bundles += 1;
-            self.take_bundle(core, socket, &bundle, room);
-            let is_single = bundle.octets <= bundle.each;
-            if is_single && is_enough(self.arrivals, core) && core.has_completions() {
-                break;
+            for socket in [SocketOf::FirstPath, SocketOf::FurtherPaths] {
+                if !may_have[socket as usize] {
+                    continue;
+                }
+                let Some(is_single) = self.receive_bundle(core, socket, buffer) else {
+                    may_have[socket as usize] = false;
+                    continue;
+                };
+                bundles += 1;
+                if is_single && is_enough(self.arrivals, core) && core.has_completions() {
+                    self.is_emptied = false;
+                    return bundles;
+                }
+            }
+            if may_have == [false; 2] {
+                return bundles;
             }
         }
         self.is_emptied = false;
         bundles
+    }
+
+    /// Receives what one of the sockets has next; whether that was a single datagram.
+    fn receive_bundle(
+        &mut self,
+        core: &mut Core,
+        socket: SocketOf,
+        buffer: &mut Buffer,
+    ) -> Option<bool> {
+        let room = &mut buffer.room()[..BUNDLE_OCTETS];
+        let bundle = match socket {
+            SocketOf::FirstPath => self.port.receive(room, self.own.as_ref()),
+            SocketOf::FurtherPaths => self.further.as_ref()?.receive(room, None),
+        }?;
+        self.take_bundle(core, socket, &bundle, room);
+        Some(bundle.octets <= bundle.each)
     }
 
     /// Takes a bundle that has arrived at one of the sockets.
@@ -214,6 +233,7 @@ impl ShuttleSocket {
         };
         match admission {
             HelloAdmission::Granted(mut bound) => {
+                self.further = self.port.take_further();
                 if let Some((ord, retry_limits)) = core.requester {
                     bound.set_ord(ord);
                     bound.set_retry_limits(retry_limits);

@@ -51,6 +51,9 @@ const FULL_WINDOW_PART: u64 = 2;
 const FULL_GROWTH_FACTOR: f64 = 1.25;
 /// Rounds without that growth: a round or two may have lacked data.
 const FULL_ROUNDS: u32 = 3;
+/// Round trips in which an application that fills the path again does so for the same reason: after
+/// the window has fallen, flights of twice or four times the last fill it within a few.
+const FILLED_RTTS: u64 = 16;
 /// Size of the first flight after an outage in flights at the known rate: faster than the path, so
 /// that it measures the rate.
 const RESUME_RATES: f64 = 3.0;
@@ -244,14 +247,17 @@ impl Weave {
         if !is_queued || round.acked < TELLING_PACKETS {
             return;
         }
-        if full_rounds + 1 >= FULL_ROUNDS {
+        let since_ns = now_ns - std::mem::replace(&mut self.filled_ns, now_ns);
+        let full_rounds =
+            if since_ns < FILLED_RTTS * self.min_rtt_ns() { full_rounds + 1 } else { 1 };
+        if full_rounds >= FULL_ROUNDS {
             return self.end_ramp(now_ns, 0);
         }
         let delivered_bps = bits_per_second(round.octets, round.lasted_ns);
         let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
         let holds = octets_in(delivered_bps, self.min_rtt_ns()).max(least);
         self.window = self.window.min(holds);
-        self.phase = WeavePhase::Ramp { train, full_bps, full_rounds: full_rounds + 1 };
+        self.phase = WeavePhase::Ramp { train, full_bps, full_rounds };
     }
 
     /// Ends Ramp: the rate is known. Drain sends at most a bandwidth-delay product until a round
@@ -259,7 +265,7 @@ impl Weave {
     pub(super) fn end_ramp(&mut self, now_ns: u64, train_bps: u64) {
         self.model.set_bw(self.model.bw_bps().max(train_bps), now_ns);
         self.answered_ns = now_ns;
-        self.is_cut = true;
+        (self.is_cut, self.is_new) = (true, false);
         self.phase = WeavePhase::Drain { rounds: 0 };
     }
 
