@@ -203,18 +203,20 @@ impl RoceConnect {
             return HelloAdmission::None;
         }
         self.gate.remember(request.identity());
+        let mut offered = None;
         if request.wants_paths()
             && let Some((further, addresses)) =
                 multipath::offer(&self.host, &self.port, &binding.route)
         {
-            self.port.keep_further(further);
             binding.config.addresses = Some(addresses);
+            offered = Some(further);
         }
         let room_octets = greeting.room_octets;
         let (qp, answer) = (Arc::clone(&self.qp), self.greeting());
         match ShuttleQp::accept(qp, binding, &mut request, &answer, now_ns) {
             Ok(mut shuttle) => {
                 shuttle.connection_mut().set_peer_room(u64::from(room_octets) / 2);
+                offered.into_iter().for_each(|further| self.port.keep_further(further));
                 HelloAdmission::Granted(Box::new(shuttle))
             }
             Err(_) => HelloAdmission::None,

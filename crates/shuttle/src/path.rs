@@ -183,7 +183,7 @@ impl Path {
     pub(crate) fn allowance(&mut self, now_ns: u64, budget: u16) -> Allowance {
         let allowed = self.allow(now_ns, budget);
         if matches!(allowed, Allowance::Full) {
-            self.budgets[usize::from(budget)].let_go();
+            self.let_go(budget);
         }
         allowed
     }
@@ -231,6 +231,11 @@ impl Path {
         let budget = *self.budgets_of.get(usize::from(stream.0))?;
         let own = self.budgets.get(usize::from(budget)).filter(|_| budget != SHARED_BUDGET)?;
         Some(&*own.controller)
+    }
+
+    /// Lets the pacer of `budget` go: what leaves next has waited for something else.
+    pub(crate) fn let_go(&mut self, budget: u16) {
+        self.budgets[usize::from(budget)].let_go();
     }
 
     /// Notes that `budget` was application-limited: it allowed packets, and there were none.

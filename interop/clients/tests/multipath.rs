@@ -60,8 +60,10 @@ impl Hosts<'_> {
         let wan = self.weft().args("wan --name").arg(self.name());
         let wan = wan.args(FIRST).arg("--second").arg(SECOND);
         let wan = wan.arg("--json").arg(&report).arg("--server");
-        let wan = wan.arg(format!("WEFT_MULTIPATH={far} {weft} run {server}"));
-        let client = format!("-- env WEFT_MULTIPATH={near} {weft} run {client} 10.77.0.2");
+        // A server that is held up may be found by TCP alone.
+        let settings = |multipath| format!("WEFT_TRANSPORT=shuttle WEFT_MULTIPATH={multipath}");
+        let wan = wan.arg(format!("{} {weft} run {server}", settings(far)));
+        let client = format!("-- env {} {weft} run {client} 10.77.0.2", settings(near));
         let ended = meanwhile(wan.args(&client).start()).wait().success();
         CameOf { ended, bytes: delivered(&std::fs::read(report).unwrap()) }
     }

@@ -150,7 +150,7 @@ impl ShuttleConnection {
     pub(super) fn allowance(&mut self, now_ns: u64, at: usize, budget: u16) -> Option<u64> {
         // A path that does not answer carries probes only, as long as others do (S-74).
         if !self.paths[at].is_well() && self.paths.iter().any(Path::is_well) {
-            self.paths[at].handle_app_limited(budget);
+            self.paths[at].let_go(budget);
             return None;
         }
         let path = &mut self.paths[at];

@@ -148,22 +148,25 @@ impl ShuttleSocket {
         let mut may_have = [true, self.further.is_some()];
         let mut bundles = 0;
         for _ in 0..RECEIVES_MAX {
+            let mut is_single = true;
             for socket in [SocketOf::FirstPath, SocketOf::FurtherPaths] {
                 if !may_have[socket as usize] {
                     continue;
                 }
-                let Some(is_single) = self.receive_bundle(core, socket, buffer) else {
-                    may_have[socket as usize] = false;
-                    continue;
-                };
-                bundles += 1;
-                if is_single && is_enough(self.arrivals, core) && core.has_completions() {
-                    self.is_emptied = false;
-                    return bundles;
+                match self.receive_bundle(core, socket, buffer) {
+                    Some(was_single) => is_single &= was_single,
+                    None => {
+                        may_have[socket as usize] = false;
+                        continue;
+                    }
                 }
+                bundles += 1;
             }
             if may_have == [false; 2] {
                 return bundles;
+            }
+            if is_single && is_enough(self.arrivals, core) && core.has_completions() {
+                break;
             }
         }
         self.is_emptied = false;
@@ -233,7 +236,9 @@ impl ShuttleSocket {
         };
         match admission {
             HelloAdmission::Granted(mut bound) => {
-                self.further = self.port.take_further();
+                // Before that of an earlier grant is closed: the next socket may have its number.
+                core.ignore_beside();
+                (self.further, self.dropped[1]) = (self.port.take_further(), 0);
                 if let Some((ord, retry_limits)) = core.requester {
                     bound.set_ord(ord);
                     bound.set_retry_limits(retry_limits);

@@ -284,6 +284,7 @@ impl Weave {
             let share_bps = bits_per_second(round.octets, round.lasted_ns);
             let bw_bps = self.model.bw_bps().min(share_bps);
             self.model.set_bw(bw_bps, now_ns + self.smoothed_rtt_ns);
+            self.is_new = false;
             self.end_probe(now_ns);
         }
     }
