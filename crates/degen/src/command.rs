@@ -362,7 +362,7 @@ EXAMPLES
 
     Two paths between the same hosts, used by one connection:
         export WEFT_MULTIPATH=on
-        weft wan 40ms 100mbit --second '20ms 50mbit' \
+        weft wan 40ms 100mbit --second '20ms 50mbit' \\
             --server 'weft run ib_write_bw' -- weft run ib_write_bw 10.77.0.2
 
     A path that stays:
