@@ -497,6 +497,9 @@ impl ShuttleConnection {
     /// Index of a path for what any path can carry: the last one on which the peer was heard, or
     /// another one if that does not answer (S-74).
     fn lead(&self) -> usize {
+        if self.paths.len() == 1 {
+            return 0;
+        }
         match self.paths[self.heard_on].is_well() {
             true => self.heard_on,
             false => self.paths.iter().position(Path::is_well).unwrap_or(self.heard_on),
