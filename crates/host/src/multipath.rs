@@ -9,7 +9,7 @@
 //! Further paths have a socket of their own at both ends, whose port the peer is told or sees: the
 //! first path's may be connected to one address of the peer, or share its port with a listener.
 //!
-//! Invariant: nothing is opened or told unless both ends have asked for several paths.
+//! Invariant: no address is told and no path opened unless both ends have asked for several paths.
 //!
 //! Order: [`Multipath::parse`]; `offer` for the answer to a peer that asks, then
 //! `Multipath::routes` where this end has asked.
@@ -76,7 +76,7 @@ impl Multipath {
         let usable =
             |address: &IpAddr| address.is_ipv4() == local.is_ipv4() && !is_link_local(*address);
         let first = |interface: &NetInterface| interface.addresses.iter().copied().find(usable);
-        let mut found: Vec<IpAddr> = match self {
+        let found: Vec<IpAddr> = match self {
             // The connection's own stands for its interface.
             Self::All => {
                 let others = |i: &&NetInterface| !i.loopback && !i.addresses.contains(&local);
@@ -93,9 +93,13 @@ impl Multipath {
                 places.iter().filter_map(of_place).collect()
             }
         };
-        found.retain(|address| *address != local);
-        found.dedup();
-        found
+        let mut others = Vec::new();
+        for address in found {
+            if address != local && !others.contains(&address) {
+                others.push(address);
+            }
+        }
+        others
     }
 
     /// What the peer is told of a connection whose first path, `route`, ends at `port`, and whose
@@ -256,6 +260,7 @@ mod tests {
         assert_eq!(of("on", "fd00::1"), [ip("fd02::1")]);
         assert_eq!(of("eth0,wlan0", "10.0.0.1"), [ip("10.1.0.1")]);
         assert_eq!(of("10.0.0.9", "10.0.0.1"), [ip("10.0.0.9")], "an address that is asked for");
+        assert_eq!(of("wlan0,10.0.0.9,10.1.0.1", "10.0.0.1"), [ip("10.1.0.1"), ip("10.0.0.9")]);
         assert_eq!(of("eth9", "10.0.0.1"), [] as [IpAddr; 0]);
     }
 
