@@ -333,5 +333,6 @@ fn a_send_without_credit_is_held_until_its_receive() {
     host.ports.ends[0].sink.receives = Some(5);
     let connection = host.connection.as_mut().unwrap();
     connection.retry(pair.now_ns, StreamId(0), &mut host.ports).unwrap();
-    pair.run_until(2000 * MS, Pair::is_complete);
+    // Each Query after a lost report takes another second, and one of ten is lost as well.
+    pair.run_until(20_000 * MS, Pair::is_complete);
 }
