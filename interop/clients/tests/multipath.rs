@@ -3,6 +3,7 @@
 //! How much went by which link is what the router of the links has counted.
 
 use serde_json::Value;
+use weft_interop::source;
 use weft_testkit::{Ended, Lab, Program, Running, library, weft};
 
 const PROGRAMS: [&str; 4] = ["ip", "ib_write_bw", "ib_send_bw", "rstream"];
@@ -105,6 +106,17 @@ fn queue_pairs_that_an_application_connects() {
 #[test]
 fn queue_pairs_of_rdma_cm() {
     uses_both_if_both_ends_want("cm", "ib_send_bw -R");
+}
+
+/// The connection that follows has paths of its own; the one before has moved next to nothing.
+#[test]
+fn a_queue_pair_that_is_reset_and_connected_again() {
+    let Some(lab) = Lab::of_root(&PROGRAMS) else { return };
+    lab.verbs_program(&source("reconnected"));
+    let line = lab.path("reconnected").display().to_string();
+    let hosts = Hosts { lab: &lab, name: "reconnected", multipath: ["on", "on"] };
+    let came = hosts.run(&line, &line, |running| running);
+    assert!(uses_both(&came), "{:?}\n{}", came.bytes, came.ended);
 }
 
 /// Every byte is compared, and the connection ends in order.
