@@ -123,7 +123,7 @@ fn a_queue_pair_that_is_reset_and_connected_again() {
 #[test]
 fn a_link_that_dies_under_a_connection() {
     let Some(lab) = Lab::of_root(&PROGRAMS) else { return };
-    let line = "rstream -T v -S 1000000 -C 100";
+    let line = "rstream -T v -S 1000000 -C 40";
     for dies in 0..2 {
         let hosts = Hosts { lab: &lab, name: "dies", multipath: ["on", "on"] };
         let mut before = [0; 2];
