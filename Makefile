@@ -8,8 +8,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: all help demo docs recording check test test-units test-clients test-measurements lint \
         build release bench compared bench-copy bench-quick bench-wan benchmarks examples interop \
-        soak soak-connections soak-fio soak-paths soak-stopped soak-valgrind soak-wan-clients \
-        soak-sockets peer-suites fuzz miri mutants sanitizers advisories deps mpich \
+        soak soak-connections soak-fio soak-paths soak-stopped soak-targets soak-valgrind \
+        soak-wan-clients soak-sockets peer-suites fuzz miri mutants sanitizers advisories deps mpich \
         publish-check pyverbs peers servers install uninstall dist test-dist test-recipes \
         test-arm64 test-passthrough test-podman test-languages demo-deps rust
 .NOTPARALLEL:
@@ -129,6 +129,9 @@ soak-stopped: deps build ## Programs that are stopped for minutes go on (3 minut
 
 soak-paths: ## weave is safe on 10,000 random paths, in the simulator (PATHS=N, PATHS_SEED=N)
 	$(CARGO) test --release --locked -p weft-sim --test safety -- --ignored --nocapture
+
+soak-targets: ## What Shuttle was designed for, in the simulator (17 minutes)
+	$(CARGO) test --release --locked -p weft-sim --test targets -- --ignored --nocapture
 
 soak-wan-clients: deps ## Client programs across 70 ms that lose or reorder, as a table (minutes)
 	$(CARGO) test --release --locked -p weft-interop --test wan -- --ignored --nocapture
