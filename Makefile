@@ -9,8 +9,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 .PHONY: all help demo docs recording check test test-units test-clients test-measurements lint \
         build release bench compared bench-copy bench-quick bench-wan benchmarks examples interop \
         soak soak-connections soak-fio soak-paths soak-stopped soak-targets soak-valgrind \
-        soak-wan-clients soak-sockets peer-suites fuzz miri mutants sanitizers advisories deps mpich \
-        publish-check pyverbs peers servers install uninstall dist test-dist test-recipes \
+        soak-wan-clients soak-sockets peer-suites fuzz miri mutants sanitizers advisories deps \
+        mpich publish-check pyverbs peers servers install uninstall dist test-dist test-recipes \
         test-arm64 test-passthrough test-podman test-languages demo-deps rust
 .NOTPARALLEL:
 

@@ -92,16 +92,22 @@ impl Failure {
         -self.errno()
     }
 
-    /// The status of the event, where InfiniBand has a reason for it: nobody listens.
-    pub(crate) fn status_in(self, manner: CmConvention) -> i32 {
+    /// The event that reports this failure of a connection attempt, and its status: InfiniBand
+    /// has one for a peer where nobody listens.
+    pub(crate) fn reported(self, manner: CmConvention) -> (EventKind, i32) {
         match (manner, self) {
-            (CmConvention::InfiniBand, Failure::Refused) => REASON_NOBODY_LISTENS,
-            _ => self.status(),
+            (CmConvention::InfiniBand, Failure::Refused) => {
+                (EventKind::Rejected, REASON_NOBODY_LISTENS)
+            }
+            (CmConvention::Datagrams, Failure::Refused) => {
+                (EventKind::Unreachable, SIDR_UNSUPPORTED)
+            }
+            _ => (self.event_kind(), self.status()),
         }
     }
 
     /// The event that reports this failure of a connection attempt.
-    pub fn event_kind(self) -> EventKind {
+    pub(crate) fn event_kind(self) -> EventKind {
         match self {
             Failure::Refused | Failure::Reset => EventKind::Rejected,
             Failure::TimedOut => EventKind::Unreachable,
@@ -110,9 +116,23 @@ impl Failure {
     }
 }
 
+/// The event that reports a rejection by the peer's application, and its status.
+pub(crate) fn rejection(manner: CmConvention) -> (EventKind, i32) {
+    match manner {
+        CmConvention::Iwarp => (EventKind::Rejected, Failure::Refused.status()),
+        CmConvention::InfiniBand => (EventKind::Rejected, REASON_CONSUMER),
+        CmConvention::Datagrams => (EventKind::Unreachable, SIDR_REJECTED),
+    }
+}
+
 /// InfiniBand architecture, volume 1, table 106: invalid service id, and rejected by the consumer.
-pub const REASON_NOBODY_LISTENS: i32 = 8;
-pub const REASON_CONSUMER: i32 = 28;
+const REASON_NOBODY_LISTENS: i32 = 8;
+const REASON_CONSUMER: i32 = 28;
+
+/// The same, status of a service ID resolution: service id not supported, and rejected by the
+/// service.
+const SIDR_UNSUPPORTED: i32 = 1;
+const SIDR_REJECTED: i32 = 2;
 
 const EINVAL: i32 = 22;
 const EPIPE: i32 = 32;

@@ -92,6 +92,7 @@ impl CmEvent {
 
     /// The event that reports the failure of a connection attempt.
     pub fn unconnected(manner: CmConvention, failure: Failure) -> CmEvent {
-        CmEvent { status: failure.status_in(manner), ..CmEvent::plain(failure.event_kind()) }
+        let (kind, status) = failure.reported(manner);
+        CmEvent { status, ..CmEvent::plain(kind) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::error::{CmMisuse, Failure, REASON_CONSUMER};
+use crate::error::{CmMisuse, Failure, rejection};
 use crate::event::{CmEvent, EventKind};
 use crate::param::{
     CmConvention, ConnParam, Depths, DeviceProperties, QpTerms, check_private_data, event_depth,
@@ -253,8 +253,8 @@ impl IdMachine {
             // The other way round than in a request, as the kernel's iWARP manager has it.
             (CmConvention::Iwarp, _) => (ord, ird),
             // What confirms an accept says nothing.
-            (CmConvention::InfiniBand, CmState::Accepting) => (0, 0),
-            (CmConvention::InfiniBand, _) => (ird, ord),
+            (_, CmState::Accepting) => (0, 0),
+            _ => (ird, ord),
         };
         CmEvent { responder_resources, initiator_depth, ..CmEvent::plain(kind) }
     }
@@ -262,16 +262,13 @@ impl IdMachine {
     /// Handles a rejection by the peer.
     pub fn handle_rejected(&mut self, peer: Depths, private_data: Vec<u8>) {
         let depths = self.device.depths;
-        let status = match self.device.manner {
-            CmConvention::Iwarp => Failure::Refused.status(),
-            CmConvention::InfiniBand => REASON_CONSUMER,
-        };
+        let (kind, status) = rejection(self.device.manner);
         let event = CmEvent {
             status,
             responder_resources: event_depth(peer.ord.min(depths.ird)),
             initiator_depth: event_depth(peer.ird.min(depths.ord)),
             private_data,
-            ..CmEvent::plain(EventKind::Rejected)
+            ..CmEvent::plain(kind)
         };
         self.report(NetworkOutcome::LinkFailed, event);
     }
@@ -533,6 +530,30 @@ mod tests {
         let mut id = connecting();
         id.handle_rejected(PEER, b"no".to_vec());
         assert_eq!(id.poll_event().unwrap().status, 28);
+    }
+
+    #[test]
+    fn who_refuses_datagrams_is_unreachable() {
+        let connecting = || {
+            let mut id = id_in(CmState::AddrResolved);
+            id.settle(DeviceProperties { manner: CmConvention::Datagrams, ..ADAPTER });
+            id.resolve_route().unwrap();
+            id.handle_route(Ok(()));
+            id.connect(&ConnParam::default()).unwrap();
+            while id.poll_event().is_some() {}
+            id
+        };
+        let mut id = connecting();
+        id.handle_failed(Failure::Refused);
+        let event = id.poll_event().unwrap();
+        assert_eq!((event.kind, event.status), (EventKind::Unreachable, 1));
+        let mut id = connecting();
+        id.handle_rejected(PEER, b"no".to_vec());
+        let event = id.poll_event().unwrap();
+        assert_eq!((event.kind, event.status), (EventKind::Unreachable, 2));
+        assert_eq!(event.private_data, b"no");
+        id.handle_timewait_exit();
+        assert_eq!(id.poll_event(), None);
     }
 
     #[test]

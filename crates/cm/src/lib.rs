@@ -27,5 +27,6 @@ pub use event::{CmEvent, EventKind};
 pub use id::{Close, IdMachine};
 pub use param::{
     CmConvention, ConnParam, DEPTH_DEVICE_MAX, Depths, DeviceProperties, PRIVATE_DATA_MAX, QpTerms,
+    RETRIES_MAX,
 };
 pub use state::{CmCommand, CmState};

@@ -6,6 +6,10 @@ use crate::error::CmMisuse;
 /// In a [`ConnParam`], as many as the device has.
 pub const DEPTH_DEVICE_MAX: u8 = 0xFF;
 
+/// The most retries that a queue pair can have, a number of three bits; after receiver-not-ready it
+/// means without limit.
+pub const RETRIES_MAX: u8 = 7;
+
 /// Bytes of private data that can be sent, whatever the peer: the RFC allows 512 with the 4 of
 /// RFC 6581, Linux's siw takes 256 with them and counts in a single byte when it sends.
 pub const PRIVATE_DATA_MAX: usize = 251;
@@ -27,6 +31,9 @@ pub enum CmConvention {
     Iwarp,
     /// InfiniBand and RoCE, where a rejection has a reason.
     InfiniBand,
+    /// Those where datagrams are concerned: who refuses is unreachable, with the status of a
+    /// service ID resolution (SIDR).
+    Datagrams,
 }
 
 /// Properties of a device.
@@ -50,10 +57,19 @@ pub struct QpTerms {
     pub flow_control: bool,
     /// Receives come from a shared queue.
     pub srq: bool,
-    /// Retransmissions of a request.
+    /// Retransmissions of a request: those of both sides follow the one that connects.
     pub retry_count: u8,
-    /// Retransmissions after receiver-not-ready.
+    /// Retransmissions of the other side's messages that find no receive here.
     pub rnr_retry_count: u8,
+}
+
+impl QpTerms {
+    /// Has the queue pair of the side that answers repeat its requests as often as the side that
+    /// asked, `asker`, has said (`rdma_connect(3)`).
+    pub fn take_retries(&mut self, asker: QpTerms) {
+        self.retry_count = asker.retry_count;
+        self.rnr_retry_count = asker.rnr_retry_count;
+    }
 }
 
 /// Parameters of connect and accept.
@@ -70,12 +86,18 @@ pub struct ConnParam {
 }
 
 impl ConnParam {
-    /// What stands for parameters that were not given: all the device has, no private data.
+    /// What stands for parameters that were not given: all the device has, the most retries, no
+    /// private data.
     pub fn device_max() -> ConnParam {
         ConnParam {
             responder_resources: DEPTH_DEVICE_MAX,
             initiator_depth: DEPTH_DEVICE_MAX,
-            ..ConnParam::default()
+            private_data: Vec::new(),
+            terms: QpTerms {
+                retry_count: RETRIES_MAX,
+                rnr_retry_count: RETRIES_MAX,
+                ..QpTerms::default()
+            },
         }
     }
 

@@ -37,6 +37,13 @@ fn a_port_that_another_id_has_is_refused_as_the_kernel_refuses_it() {
 }
 
 #[test]
+fn queue_pairs_are_told_of_their_connection() {
+    let dir = common::dir("terms");
+    let program = dir.build("terms.c", "terms", &["-lrdmacm", "-libverbs"]);
+    succeed(preloaded(&program).env("WEFT_TRANSPORT", "shuttle"));
+}
+
+#[test]
 fn endpoints_serve_a_linked_program() {
     let dir = common::dir("endpoint");
     let program = dir.build("endpoint.c", "endpoint", &["-lrdmacm", "-libverbs"]);

@@ -13,14 +13,14 @@ use weft_host::{Attachment, DeviceKind, Host, HostQp};
 use weft_net::secrecy::PeerTransport;
 use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
-use weft_rnic::cm::{CmCommand, CmState, ConnParam, Depths, Failure, QpTerms};
+use weft_rnic::cm::{CmCommand, CmState, ConnParam, Depths, Failure, QpTerms, RETRIES_MAX};
 use weft_rnic::shuttle::{ConnectionEnd, Route};
 use weft_rnic::wire::shuttle::greeting::{DATAGRAMS, Greeting, Purpose};
 use weft_rnic::{Binding, Established, RetryLimits, ShuttleQp, WhenClosed};
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
 use crate::config;
-use crate::device::{PortSpace, wildcard};
+use crate::device::{HOP_LIMIT, PortSpace, wildcard};
 use crate::error::CmError;
 use crate::id::{CmId, IdInner, IdStage};
 use crate::link::{Watcher, check_ready, hang_up};
@@ -226,17 +226,17 @@ impl CmId {
         inner.channel.host().secrecy().permit(ask.route.local.ip(), ask.route.remote.ip())?;
         let (mut param, aside) = (param.clone(), ask.purpose == Purpose::Aside);
         let (qp, purpose) = self.seat(inner, seat, aside, &mut param)?;
-        inner.terms.retry_count = ask.retry_count;
-        let said = words(purpose, ask.own_room_octets(), &param, ask.qp_num);
+        inner.terms.take_retries(ask.terms);
+        let said = words(purpose, ask.own_room_octets(), &param, ask.terms.qp_num);
         let (mut shuttle, port) = grant(&qp, ask, depths, &said)?;
         let _as_it_can = inner.set_tos_of(std::os::fd::AsFd::as_fd(&port));
         shuttle.connection_mut().set_peer_room(u64::from(ask.room_octets) / 2);
         shuttle.set_retry_limits(retry_limits(inner));
         if let LocalEnd::Managed(qp) = seat {
             if aside {
-                reach(inner, qp, ask.qp_num, depths)?;
+                reach(inner, qp, ask.terms.qp_num, depths)?;
             }
-            show_connected(inner, qp, ask.qp_num, depths);
+            show_connected(inner, qp, ask.terms.qp_num, depths);
         }
         let guest = Box::new(ListenerRef::new(&ask.listener));
         let cid = shuttle.connection().cid();
@@ -282,6 +282,7 @@ impl CmId {
         };
         let (words, terms) = (padded(greeting.private_data, words::REPLY), terms(&greeting));
         inner.peer_qp_num = terms.qp_num;
+        inner.terms.rnr_retry_count = terms.rnr_retry_count;
         let Some(qp) = inner.managed.as_ref().map(Weak::upgrade) else {
             inner.machine.handle_response(words, terms);
             return self.publish(&mut inner);
@@ -332,9 +333,14 @@ impl IdInner {
                     }
                     _ if reason == NOT_HERE => machine.handle_failed(Failure::Refused),
                     greeting => {
-                        let words = greeting.map_or(&[][..], |greeting| greeting.private_data);
-                        let none = Depths { ird: 0, ord: 0 };
-                        machine.handle_rejected(none, padded(words, words::REJECT));
+                        let (words, purpose) = greeting.map_or((&[][..], None), |said| {
+                            (said.private_data, Some(said.purpose))
+                        });
+                        let room = match purpose {
+                            Some(Purpose::Datagrams) => words::DATAGRAM_REPLY,
+                            _ => words::REJECT,
+                        };
+                        machine.handle_rejected(Depths { ird: 0, ord: 0 }, padded(words, room));
                     }
                 }
             }
@@ -444,13 +450,13 @@ fn show_connected(inner: &IdInner, qp: &HostQp, peer: u32, depths: Depths) {
     };
     let (sgid, dgid) = (gid(inner.local), gid(inner.peer));
     qp.queues().set_attrs(|attrs| {
-        attrs.path =
-            AddressVector { sgid, dgid, is_global: true, port: 1, ..AddressVector::default() };
+        let path = AddressVector { sgid, dgid, is_global: true, port: 1, ..Default::default() };
+        attrs.path = AddressVector { hop_limit: HOP_LIMIT, ..path };
         attrs.dest_qp_num = peer;
         attrs.path_mtu = MTU_4096;
         attrs.timeout = ack_timeout(inner);
-        attrs.retry_cnt = inner.terms.retry_count.min(7);
-        attrs.rnr_retry = inner.terms.rnr_retry_count.min(7);
+        attrs.retry_cnt = inner.terms.retry_count.min(RETRIES_MAX);
+        attrs.rnr_retry = inner.terms.rnr_retry_count.min(RETRIES_MAX);
         attrs.max_rd_atomic = octet(depths.ord);
         attrs.max_dest_rd_atomic = octet(depths.ird);
     });

@@ -7,10 +7,20 @@ use weft_host::CmTransport;
 use weft_rnic::cm::{CmConvention, Depths, DeviceProperties, Failure};
 use weft_verbs::Limits;
 
-/// What the manager must know of each device.
+/// Hops that the Internet may take: of the address vectors of connections.
+pub const HOP_LIMIT: u8 = 64;
+
+/// What the manager must know of an RNIC.
 pub(crate) const IWARP: DeviceProperties = device(&weft_verbs::limits::IWARP, CmConvention::Iwarp);
-pub(crate) const ROCE: DeviceProperties =
-    device(&weft_verbs::limits::ROCE, CmConvention::InfiniBand);
+
+/// What it must know of an adapter for ids of `space`.
+pub(crate) const fn roce(space: PortSpace) -> DeviceProperties {
+    let manner = match space {
+        PortSpace::Tcp => CmConvention::InfiniBand,
+        PortSpace::Udp => CmConvention::Datagrams,
+    };
+    device(&weft_verbs::limits::ROCE, manner)
+}
 
 const fn device(limits: &Limits, manner: CmConvention) -> DeviceProperties {
     let (ird, ord) = (limits.max_qp_rd_atom as u16, limits.max_qp_init_rd_atom as u16);
@@ -26,9 +36,9 @@ pub enum PortSpace {
     Udp,
 }
 
-/// The device that an id is on until it is known where it leads.
-pub(crate) fn likely(transport: CmTransport) -> DeviceProperties {
-    if transport == CmTransport::Iwarp { IWARP } else { ROCE }
+/// The device that an id of `space` is on until it is known where it leads.
+pub(crate) fn likely(transport: CmTransport, space: PortSpace) -> DeviceProperties {
+    if transport == CmTransport::Iwarp { IWARP } else { roce(space) }
 }
 
 /// "Any address" of the family of `addr`.

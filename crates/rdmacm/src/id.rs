@@ -101,7 +101,8 @@ pub(crate) struct IdInner {
     pub(crate) managed: Option<Weak<HostQp>>,
     /// What stands in for a queue pair that has a connection of its own.
     pub(crate) stand_in: Option<Arc<HostQp>>,
-    /// What the program said about its queue pair, and the number of the peer's.
+    /// What the program said about its queue pair, with the retries that the peer decides, and the
+    /// number of the peer's.
     pub(crate) terms: QpTerms,
     pub(crate) peer_qp_num: u32,
     /// What the peer said in its Reply, to be told once the connection is established.
@@ -136,7 +137,13 @@ impl CmId {
     /// transport.
     pub fn new(channel: Arc<EventChannel>, space: PortSpace, transport: CmTransport) -> Arc<CmId> {
         let transport = if space == PortSpace::Udp { CmTransport::Shuttle } else { transport };
-        CmId::with(cm::IdMachine::new(likely(transport)), IdStage::Quiet, channel, space, transport)
+        CmId::with(
+            cm::IdMachine::new(likely(transport, space)),
+            IdStage::Quiet,
+            channel,
+            space,
+            transport,
+        )
     }
 
     pub(crate) fn with(

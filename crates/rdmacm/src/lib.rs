@@ -50,8 +50,10 @@ mod unacked;
 mod words;
 
 pub use channel::{EventChannel, IdEvent};
-pub use device::PortSpace;
+pub use device::{HOP_LIMIT, PortSpace};
 pub use error::CmError;
 pub use groups::Join;
 pub use id::CmId;
-pub use weft_rnic::cm::{CmEvent, CmState, ConnParam, DEPTH_DEVICE_MAX, EventKind, QpTerms};
+pub use weft_rnic::cm::{
+    CmEvent, CmState, ConnParam, DEPTH_DEVICE_MAX, EventKind, QpTerms, RETRIES_MAX,
+};

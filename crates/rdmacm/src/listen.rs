@@ -132,6 +132,8 @@ impl CmId {
             (new.local, new.peer) = (local, peer);
             new.device = Some(device);
             new.peer_qp_num = event.terms.qp_num;
+            // The application may connect its queue pair before it accepts.
+            new.terms.take_retries(event.terms);
         }
         if let IdStage::Listening(listener) = &mut inner.stage {
             listener.announced.push(id.me());

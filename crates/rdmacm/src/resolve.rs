@@ -11,7 +11,7 @@ use weft_net::socket::{self, NoRoute};
 use weft_reactor::Pollable;
 use weft_rnic::cm::{CmCommand, Failure};
 
-use crate::device::{IWARP, PortSpace, ROCE, failure, wildcard};
+use crate::device::{IWARP, PortSpace, failure, roce, wildcard};
 use crate::error::CmError;
 use crate::id::{CmId, IdInner, IdStage};
 use crate::probe::{PeerProbe, ProbeVerdict};
@@ -57,7 +57,7 @@ impl CmId {
                 return Ok(());
             }
             (Ok(_), only) => {
-                inner.settle_device(only.unwrap_or(DeviceKind::Roce));
+                inner.settle_device(only.unwrap_or(DeviceKind::Roce), self.space());
                 Ok(())
             }
             (Err(failure), _) => Err(failure),
@@ -146,7 +146,7 @@ impl CmId {
                 DeviceKind::Iwarp => sockets.datagram = None,
                 DeviceKind::Roce => sockets.give_stream_up(),
             }
-            inner.settle_device(device);
+            inner.settle_device(device, self.space());
         });
         inner.stage = IdStage::Bound(sockets);
         // The application may have asked for it meanwhile, and was told that it is so.
@@ -170,11 +170,11 @@ impl IdInner {
     }
 
     /// The way to the peer, or from it, is by this device.
-    pub(crate) fn settle_device(&mut self, device: DeviceKind) {
+    pub(crate) fn settle_device(&mut self, device: DeviceKind, space: PortSpace) {
         self.device = Some(device);
         self.machine.settle(match device {
             DeviceKind::Iwarp => IWARP,
-            DeviceKind::Roce => ROCE,
+            DeviceKind::Roce => roce(space),
         });
     }
 

@@ -25,7 +25,7 @@ use weft_net::socket;
 use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
 use weft_os::clock::{self, Moment, ns_at};
 use weft_reactor::{Interest, Pollable, Readiness, Token};
-use weft_rnic::cm::{self, CmEvent, ConnParam, Depths};
+use weft_rnic::cm::{self, CmEvent, ConnParam, Depths, QpTerms};
 use weft_rnic::shuttle::{
     Arrival, Endpoint, Listen, Refusal, Route, ShuttleConfig, ShuttleConnection, ShuttleMisuse,
     Ticket,
@@ -35,7 +35,7 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
 use weft_sync::{Mutex, MutexGuard};
 
 use crate::config;
-use crate::device::{PortSpace, ROCE};
+use crate::device::{PortSpace, roce};
 use crate::words::{self, NOT_HERE, REFUSED};
 
 /// Who answers the Requests that come to a listener.
@@ -83,10 +83,8 @@ pub(crate) struct ConnRequest {
     pub purpose: Purpose,
     /// Bytes that the peer's socket holds.
     pub room_octets: u32,
-    /// Number of the peer's queue pair.
-    pub qp_num: u32,
-    /// How often requests are repeated: of both ends, as the peer says.
-    pub retry_count: u8,
+    /// What the peer said about its queue pair.
+    pub terms: QpTerms,
     /// The peer wants several paths.
     wants_paths: bool,
 }
@@ -233,7 +231,7 @@ impl ShuttleListener {
         let peer = Depths { ird: request.ird(), ord: request.ord() };
         let terms = words::terms(&greeting);
         let words = words::padded(greeting.private_data, words::words_in_request(self.space));
-        let mut machine = cm::IdMachine::from_request(ROCE, peer, words, terms);
+        let mut machine = cm::IdMachine::from_request(roce(self.space), peer, words, terms);
         let event = machine.poll_event()?;
         let ask = ConnRequest {
             listener: self.me.upgrade()?,
@@ -242,8 +240,7 @@ impl ShuttleListener {
             route,
             purpose: greeting.purpose,
             room_octets: greeting.room_octets,
-            qp_num: greeting.from,
-            retry_count: greeting.terms.retry_count,
+            terms,
             wants_paths: request.wants_paths(),
         };
         Some((ask, machine, event))
@@ -341,7 +338,7 @@ impl ConnRequest {
     /// Says no to the peer's application.
     pub fn decline(&self, private_data: &[u8]) {
         let param = ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() };
-        self.refuse(REFUSED, &words::words(self.purpose, 0, &param, self.qp_num));
+        self.refuse(REFUSED, &words::words(self.purpose, 0, &param, self.terms.qp_num));
     }
 
     /// Refuses it.

@@ -77,9 +77,11 @@ impl StreamFault {
             if terminate.code == TerminateCode::UntaggedNoBuffer)
     }
 
-    /// Terminate message for the peer; `None` if the peer has closed or ended the stream.
-    pub(crate) fn terminate(&self) -> Option<Terminate> {
+    /// Terminate message for the peer; `None` if the peer has closed or ended the stream, or is not
+    /// to hear: adapters tell nobody of a request that fails before it is sent.
+    pub(crate) fn terminate(&self, lower: LlpKind) -> Option<Terminate> {
         match self {
+            Self::Request { .. } | Self::SinkGone { .. } if lower == LlpKind::Shuttle => None,
             Self::PeerMisbehaved { terminate, .. } | Self::SinkGone { terminate, .. } => {
                 Some(*terminate)
             }
@@ -107,8 +109,9 @@ impl StreamFault {
         }
     }
 
-    /// Asynchronous event for the application.
-    pub(crate) fn event(&self) -> Option<AsyncKind> {
+    /// Asynchronous event for the application. An RNIC is told of its peer's refusal by a message,
+    /// other adapters by the completion of the request alone.
+    pub(crate) fn event(&self, lower: LlpKind) -> Option<AsyncKind> {
         match self {
             Self::PeerMisbehaved { terminate, receive } => match (terminate.code, receive) {
                 // Misaligned Atomic.
@@ -121,7 +124,8 @@ impl StreamFault {
             | Self::Closed
             | Self::Unreachable
             | Self::NoReceive { .. } => None,
-            Self::Terminated(_) | Self::Lower(_) => Some(AsyncKind::QpFatal),
+            Self::Terminated(_) => (lower == LlpKind::Mpa).then_some(AsyncKind::QpFatal),
+            Self::Lower(_) => Some(AsyncKind::QpFatal),
         }
     }
 

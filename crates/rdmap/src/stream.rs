@@ -364,7 +364,7 @@ impl RdmapStream {
         if self.is_dead() {
             return;
         }
-        let terminate = fault.terminate();
+        let terminate = fault.terminate(self.config.lower);
         self.reason = terminate.map(|terminate| terminate.code);
         let terminate = terminate.filter(|_| self.config.lower == LlpKind::Mpa);
         self.life = self.life.after(match terminate {
@@ -377,7 +377,7 @@ impl RdmapStream {
         qp.failure().note(fault.reason());
         fault.report(self, qp);
         if qp.fail(self.receiving.drain(..).filter_map(|receiving| receiving.wqe))
-            && let Some(kind) = fault.event()
+            && let Some(kind) = fault.event(self.config.lower)
         {
             qp.raise(kind);
         }

@@ -9,8 +9,6 @@ use crate::rdma;
 
 /// Flips the port of a TCP listener into that of its iWARP listener, which is in the same space.
 const IWARP_PORT_BIT: u16 = 0x8000;
-/// `rnr_retry_count` and `retry_count` without limit.
-const RETRIES_UNLIMITED: u8 = 7;
 
 /// A device, and the transport that connects its queue pairs.
 #[derive(Clone, Copy)]
@@ -50,8 +48,5 @@ impl Fabric {
 
 /// The connection parameters of both ends, with a Hello or HelloAck as private data.
 pub fn conn_param(private_data: Vec<u8>) -> ConnParam {
-    let mut param = ConnParam { private_data, ..ConnParam::device_max() };
-    param.terms.rnr_retry_count = RETRIES_UNLIMITED;
-    param.terms.retry_count = RETRIES_UNLIMITED;
-    param
+    ConnParam { private_data, ..ConnParam::device_max() }
 }

@@ -255,7 +255,7 @@ impl Incoming {
             responder_resources: self.event.responder_resources,
             initiator_depth: self.event.initiator_depth,
             private_data: private_data.to_vec(),
-            ..unhurried()
+            ..ConnParam::device_max()
         };
         self.id.id.accept(&param, qp.engine()).map_err(refused(during))?;
         self.id.expect(peer, EventKind::Established, CONFIRM).await?;
@@ -275,13 +275,6 @@ impl fmt::Debug for Incoming {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_tuple("Incoming").field(&self.peer_addr()).finish()
     }
-}
-
-/// Parameters of a connection whose requests wait for receives of the peer for ever.
-fn unhurried() -> ConnParam {
-    let mut param = ConnParam::device_max();
-    (param.terms.retry_count, param.terms.rnr_retry_count) = (7, 7);
-    param
 }
 
 /// A connection of a queue pair. It ends when this is dropped.
@@ -331,7 +324,7 @@ impl Connection {
         id.expect(to, EventKind::AddrResolved, limit).await?;
         id.id.resolve_route().map_err(refused(during))?;
         id.expect(to, EventKind::RouteResolved, limit).await?;
-        let param = ConnParam { private_data: private_data.to_vec(), ..unhurried() };
+        let param = ConnParam { private_data: private_data.to_vec(), ..ConnParam::device_max() };
         id.id.connect(&param, qp.engine()).map_err(refused(during))?;
         let event = id.expect(to, EventKind::Established, limit).await?;
         Ok(Self::new(id, qp, event.private_data))

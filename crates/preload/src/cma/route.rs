@@ -5,7 +5,7 @@ use std::mem;
 use std::net::IpAddr;
 
 use weft_host::DeviceKind;
-use weft_rdmacm::{CmId, PortSpace};
+use weft_rdmacm::{CmId, HOP_LIMIT, PortSpace, RETRIES_MAX};
 use weft_verbs::{Access, QpAttrMask as Mask, QpState};
 
 use super::sockaddr;
@@ -18,8 +18,6 @@ use weft_verbs_abi::{ibv_ah_attr, ibv_gid, ibv_qp_attr};
 const MTU_4096: c_int = 5;
 const ACK_TIMEOUT: u8 = 19;
 const MIN_RNR_TIMER: u8 = 0;
-/// Hops that the Internet may take.
-const HOP_LIMIT: u8 = 64;
 /// Those that a datagram to a group takes, and the least LID of a group.
 const GROUP_HOP_LIMIT: u8 = 1;
 const GROUP_LID: u16 = 0xc000;
@@ -96,8 +94,8 @@ fn of_adapter(cm: &CmId, state: QpState, attr: &mut ibv_qp_attr) -> Option<Mask>
         }
         QpState::Rts => {
             attr.timeout = cm.ack_timeout().unwrap_or(ACK_TIMEOUT);
-            attr.retry_cnt = terms.retry_count.min(7);
-            attr.rnr_retry = terms.rnr_retry_count.min(7);
+            attr.retry_cnt = terms.retry_count.min(RETRIES_MAX);
+            attr.rnr_retry = terms.rnr_retry_count.min(RETRIES_MAX);
             attr.sq_psn = 0;
             attr.max_rd_atomic = ord.min(255) as u8;
             let retries = Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY;

@@ -336,7 +336,12 @@ pub unsafe extern "C" fn ibv_query_qp(
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
     tail.core.await_step();
-    let full = qp_attr::to_c(&tail.core.query());
+    let attrs = tail.core.query();
+    let mut full = qp_attr::to_c(&attrs);
+    if tail.core.is_adapter() && mask & IBV_QP_AV != 0 {
+        full.ah_attr.grh.sgid_index =
+            qp_attr::sgid_index(&attrs.path, tail.context.tail().core.id());
+    }
     // SAFETY: writable by contract.
     unsafe { attr.write(full) };
     // SAFETY: alive by contract; the fields read were set when it was made.

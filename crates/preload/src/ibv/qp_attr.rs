@@ -141,8 +141,19 @@ fn path_as_is(attr: &ibv_ah_attr) -> AddressVector {
     }
 }
 
+/// The row of `device` that a path begins at: rdma-cm knows the address only.
+pub fn sgid_index(path: &AddressVector, device: DeviceId) -> u8 {
+    let rows = gid::table(device);
+    let stands_for_it = |row: &Gid| row.raw == path.sgid;
+    if rows.get(usize::from(path.sgid_index)).is_some_and(stands_for_it) {
+        return path.sgid_index;
+    }
+    let row = rows.iter().position(stands_for_it).and_then(|row| u8::try_from(row).ok());
+    row.unwrap_or(path.sgid_index)
+}
+
 /// A path as the application set it.
-pub fn path_to_c(path: &AddressVector) -> ibv_ah_attr {
+fn path_to_c(path: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid { raw: path.dgid },

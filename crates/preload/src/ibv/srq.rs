@@ -79,8 +79,9 @@ unsafe fn create(
     // SAFETY: the context of a live domain is open.
     let held = unsafe { Held::new(context) };
     let cookie = registry::cookie();
-    let ibv_srq_attr { max_wr, max_sge, srq_limit: limit } = init.attr;
-    let wanted = SrqInit { pd: domain.core.clone(), max_wr, max_sge, limit, cookie, home };
+    // The limit is none until `ibv_modify_srq` sets one (`ibv_create_srq(3)`).
+    let ibv_srq_attr { max_wr, max_sge, .. } = init.attr;
+    let wanted = SrqInit { pd: domain.core.clone(), max_wr, max_sge, limit: 0, cookie, home };
     let core = match held.tail().core.create_srq(wanted) {
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),

@@ -81,6 +81,12 @@ pub struct QpCap {
 }
 
 impl QpCap {
+    /// What counts where receives come from elsewhere: those of the queue pair are ignored
+    /// (`ibv_create_qp(3)`).
+    pub(super) fn without_receives(self) -> Self {
+        Self { max_recv_wr: 0, max_recv_sge: 0, ..self }
+    }
+
     /// The sizes that the queue pair gets: at least those asked for, and at least one request of
     /// one entry and 64 bytes of inline data.
     ///

@@ -99,6 +99,8 @@ pub struct Qp {
     state: AtomicU8,
     /// An event is due once all started requests are complete (SQD).
     draining: AtomicBool,
+    /// Its peer's first message has come before it was ready to send.
+    heard_early: AtomicBool,
     /// No completion or event is added: it is being destroyed or reset.
     muted: AtomicBool,
     attrs: Mutex<QpAttr>,
@@ -122,7 +124,9 @@ impl Qp {
         regions: Arc<RegionTable>,
         events: Arc<AsyncQueue>,
     ) -> Result<Self, Misuse> {
-        let cap = init.cap.granted(limits)?;
+        let receives = init.srq.is_none() && !init.kind.is_xrc();
+        let cap = if receives { init.cap } else { init.cap.without_receives() };
+        let cap = cap.granted(limits)?;
         if init.xrcd.is_some() != (init.kind == QpType::XrcRecv) {
             return Err(Misuse::Invalid("queue pairs that receive for a domain, and only they"));
         }
@@ -150,6 +154,7 @@ impl Qp {
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
             state: AtomicU8::new(init.start as u8),
             draining: AtomicBool::new(false),
+            heard_early: AtomicBool::new(false),
             muted: AtomicBool::new(false),
             attrs: Mutex::new(attrs),
             failure: FirstFailure::default(),
@@ -364,14 +369,25 @@ impl Qp {
         self.lacking.lock()
     }
 
-    /// Completes a receive; `fill` adds the fields of the message.
+    /// Completes a receive; `fill` adds the fields of the message. The first one of a connected
+    /// queue pair in RTR is an event: applications move to RTS by it.
     pub fn complete_recv(&self, wqe: &RecvWqe, solicited: bool, fill: impl FnOnce(&mut Wc)) {
+        if self.state() == QpState::Rtr {
+            self.tell_of_early_message();
+        }
         let mut wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, WcStatus::Success);
         fill(&mut wc);
         if wqe.home.is_some() {
             wc.src_qp = self.attrs.lock().dest_qp_num;
         }
         self.push_recv(wqe, wc, solicited);
+    }
+
+    fn tell_of_early_message(&self) {
+        let connected = matches!(self.kind, QpType::Rc | QpType::Uc);
+        if connected && !self.heard_early.swap(true, Ordering::AcqRel) {
+            self.raise(AsyncKind::CommEst);
+        }
     }
 
     fn push_recv(&self, wqe: &RecvWqe, wc: Wc, solicited: bool) {
@@ -512,6 +528,7 @@ impl Qp {
         self.enter(QpState::Reset);
         self.failure.clear();
         self.draining.store(false, Ordering::Release);
+        self.heard_early.store(false, Ordering::Release);
         self.mute();
         self.sq().reset();
         self.rq().clear();

@@ -1,5 +1,6 @@
-/* A queue pair that is ready to receive gets what its peer sends although it may not send itself;
- * and what is sent to one that is not even that waits for it. */
+/* A queue pair that is ready to receive gets what its peer sends although it may not send itself,
+ * and an adapter tells of the first message by an event; what is sent to one that is not even that
+ * waits for it. */
 #include "pair.h"
 
 int main(int argc, char **argv)
@@ -21,7 +22,16 @@ int main(int argc, char **argv)
 	ends(b, 1, IBV_WC_SUCCESS);
 	CHECK(!strcmp(memory + 64, "early"));
 	ends(a, 2, IBV_WC_SUCCESS);
-	CHECK(!adapter || state(b.qp) == IBV_QPS_RTR);
+	if (adapter) {
+		struct ibv_async_event event = await(IBV_EVENT_COMM_EST);
+		CHECK(event.element.qp == b.qp);
+		ibv_ack_async_event(&event);
+		CHECK(state(b.qp) == IBV_QPS_RTR);
+		receive(b, 6, 64, 8);
+		post(a, IBV_WR_SEND, 7, IBV_SEND_SIGNALED, 0, 8, 0);
+		ends(b, 6, IBV_WC_SUCCESS), ends(a, 7, IBV_WC_SUCCESS);
+	}
+	CHECK(no_event());
 	post(a, IBV_WR_RDMA_READ, 3, IBV_SEND_SIGNALED, 128, 8, 64);
 	ends(a, 3, IBV_WC_SUCCESS);
 	CHECK(!strcmp(memory + 128, "early"));
