@@ -19,6 +19,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
+use rustix::net::sockopt::set_socket_linger;
 use weft_session::window::SendWindow;
 use weft_session::{ChannelSender, MessageChannel, parse_message, send_message};
 use weft_sync::Mutex;
@@ -112,7 +113,8 @@ pub struct StreamFds {
     pub input: Option<OwnedFd>,
     /// Where what comes is written.
     pub output: Option<OwnedFd>,
-    /// Whether both are one socket, whose directions end by a shutdown.
+    /// Whether both are one socket, whose directions end by a shutdown. Until both have ended, to
+    /// close it resets it ([`reset_when_closed`]).
     pub is_socket: bool,
 }
 
@@ -326,7 +328,7 @@ impl EventLoop {
             bytes.resize(room, 0);
             match rustix::io::read(input, &mut bytes[..]) {
                 Ok(0) => {
-                    self.unwatch_input(id);
+                    self.end_input(id);
                     self.say(&StreamMessage::End { id })?;
                 }
                 Ok(count) => {
@@ -390,13 +392,16 @@ impl EventLoop {
         Ok(())
     }
 
-    fn unwatch_input(&mut self, id: u64) {
-        if let Some(stream) = self.streams.get_mut(&id)
-            && let Some(input) = stream.fds.input.take()
-            && std::mem::take(&mut stream.watches_input)
-        {
+    /// Ends the direction of a stream that is read, all of which is.
+    fn end_input(&mut self, id: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(input) = stream.fds.input.take() else { return };
+        if std::mem::take(&mut stream.watches_input) {
             // The descriptor goes now, and takes the watch with it where it has no duplicate.
             let _ = epoll::delete(&self.epoll, &input);
+        }
+        if stream.fds.is_socket && stream.fds.output.is_none() {
+            deliver_when_closed(&input);
         }
     }
 
@@ -419,14 +424,6 @@ impl EventLoop {
 
     /// Ends a stream at once, so that who has the other end of a socket sees a reset.
     pub fn cut(&mut self, id: u64) {
-        if let Some(stream) = self.streams.get(&id)
-            && stream.fds.is_socket
-        {
-            for fd in [&stream.fds.input, &stream.fds.output].into_iter().flatten() {
-                let at_once = Some(Duration::ZERO);
-                let _ = rustix::net::sockopt::set_socket_linger(fd, at_once);
-            }
-        }
         self.forget(id);
     }
 }
@@ -441,7 +438,26 @@ fn end_output(epoll: &OwnedFd, stream: &mut LoopStream) {
     if stream.fds.is_socket {
         // One whose peer is gone already says so by its other direction.
         let _ = rustix::net::shutdown(&output, Shutdown::Write);
+        if stream.fds.input.is_none() {
+            deliver_when_closed(&output);
+        }
     }
+}
+
+/// Has the kernel reset a connection when it is closed, also by the end of this process: its peer
+/// must not take what has come until then for all.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn reset_when_closed(connection: TcpStream) -> io::Result<TcpStream> {
+    set_socket_linger(&connection, Some(Duration::ZERO))?;
+    Ok(connection)
+}
+
+/// Undoes [`reset_when_closed`], which drops what the kernel has not sent yet.
+fn deliver_when_closed(socket: &OwnedFd) {
+    // It fails for no socket that took the opposite.
+    let _ = set_socket_linger(socket, None);
 }
 
 type WatchRequest<'a> = (&'a Option<OwnedFd>, bool, &'a mut bool, u64, epoll::EventFlags);
@@ -460,11 +476,12 @@ fn watch(epoll: &OwnedFd, (fd, wanted, is_watched, token, flags): WatchRequest<'
     Ok(())
 }
 
-/// The descriptors of a connection. They are two, so that each has its own watch.
+/// The descriptors of a connection that [`reset_when_closed`] was called for. They are two, so that
+/// each has its own watch.
 ///
 /// # Errors
 /// No descriptor is left.
-pub fn socket_fds(connection: TcpStream) -> io::Result<StreamFds> {
+pub(crate) fn socket_fds(connection: TcpStream) -> io::Result<StreamFds> {
     connection.set_nonblocking(true)?;
     connection.set_nodelay(true)?;
     let output = connection.as_fd().try_clone_to_owned()?;
@@ -473,7 +490,24 @@ pub fn socket_fds(connection: TcpStream) -> io::Result<StreamFds> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// Two ends that are joined in this process.
+    fn joined() -> (MessageChannel, MessageChannel) {
+        let (near_in, far_out) = io::pipe().unwrap();
+        let (far_in, near_out) = io::pipe().unwrap();
+        (MessageChannel::through(near_in, near_out), MessageChannel::through(far_in, far_out))
+    }
+
+    /// A connection, and the other end of it, set up as forwards do.
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (reset_when_closed(here).unwrap(), listener.accept().unwrap().0)
+    }
 
     struct UntilPeerDone;
 
@@ -485,18 +519,73 @@ mod tests {
 
     #[test]
     fn data_without_bytes_is_refused() {
-        let (near_in, far_out) = io::pipe().unwrap();
-        let (far_in, near_out) = io::pipe().unwrap();
-        let near = MessageChannel::through(near_in, near_out);
-        let far = MessageChannel::through(far_in, far_out);
+        let (near, far) = joined();
         let mut streams = EventLoop::new(&near).unwrap();
         // What comes for it waits.
         streams.add(0, None).unwrap();
-        let data = StreamMessage::Data { id: 0, is_short: false };
-        send_message(&far.sender(), &data, &[1]).unwrap();
-        send_message(&far.sender(), &data, &[]).unwrap();
+        send_message(&far.sender(), &DATA, &[1]).unwrap();
+        send_message(&far.sender(), &DATA, &[]).unwrap();
         let _ = far.finish(Duration::ZERO);
         let error = streams.run(&mut UntilPeerDone).unwrap_err();
         assert_eq!(error.to_string(), "the far end sent more than it may");
+    }
+
+    /// Until a stream is over. Has the peer end its direction when it is told to.
+    struct UntilStreamOver<'a>(&'a TcpStream);
+
+    impl LoopOwner for UntilStreamOver<'_> {
+        fn handle(&mut self, _: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
+            if matches!(event, OwnerEvent::Message(StreamMessage::Ready)) {
+                self.0.shutdown(std::net::Shutdown::Write)?;
+            }
+            Ok(!matches!(event, OwnerEvent::StreamOver))
+        }
+    }
+
+    const DATA: StreamMessage = StreamMessage::Data { id: 0, is_short: false };
+    const END: StreamMessage = StreamMessage::End { id: 0 };
+    /// Bytes of which the kernel keeps some, since nobody reads them.
+    static SAID: [u8; 200_000] = [7; 200_000];
+
+    /// Has a connection take [`SAID`] and end in both directions; gives what its peer reads then.
+    fn taken(feed: fn(&MessageChannel)) -> io::Result<Vec<u8>> {
+        let (here, mut there) = connection();
+        let (near, far) = joined();
+        let mut streams = EventLoop::new(&near).unwrap();
+        streams.add(0, Some(socket_fds(here).unwrap())).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| feed(&far));
+            streams.run(&mut UntilStreamOver(&there)).unwrap();
+        });
+        let mut bytes = Vec::new();
+        there.read_to_end(&mut bytes).map(|_| bytes)
+    }
+
+    fn say(to: &MessageChannel, message: &StreamMessage) {
+        let bytes: &[u8] = if *message == DATA { &SAID } else { &[] };
+        send_message(&to.sender(), message, bytes).unwrap();
+    }
+
+    fn heard(from: &MessageChannel) -> StreamMessage {
+        let message = from.receiver().recv().unwrap().unwrap().into_bytes().unwrap();
+        parse_message(&message).unwrap().0
+    }
+
+    #[test]
+    fn a_connection_whose_directions_have_both_ended_loses_nothing() {
+        let input_first = taken(|far| {
+            say(far, &StreamMessage::Ready);
+            assert_eq!(heard(far), END);
+            say(far, &DATA);
+            say(far, &END);
+        });
+        let output_first = taken(|far| {
+            say(far, &DATA);
+            say(far, &END);
+            say(far, &StreamMessage::Ready);
+        });
+        for taken in [input_first, output_first] {
+            assert!(taken.unwrap() == SAID);
+        }
     }
 }
