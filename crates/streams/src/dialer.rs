@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use weft_sync::Mutex;
 
-use crate::event_loop::{EventSender, LoopEvent, reset_when_closed};
+use crate::event_loop::{EventSender, LoopEvent};
+use crate::stream::reset_when_closed;
 
 /// Threads that connect, at most. A listener whose queue is full lets hundreds wait for a second,
 /// and a host that does not answer lets each wait for [`CONNECT_LIMIT`].

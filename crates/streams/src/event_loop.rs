@@ -9,23 +9,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::Shutdown;
-use rustix::net::sockopt::set_socket_linger;
-use weft_session::window::SendWindow;
 use weft_session::{ChannelSender, MessageChannel, parse_message, send_message};
 use weft_sync::Mutex;
 
 use crate::messages::{DATA_MAX, StreamMessage};
-use crate::window::{BUDGET, STREAM_FIRST, STREAM_MAX, StreamReceive};
+use crate::stream::{LoopStream, StreamFds, socket_fds};
+use crate::window::BUDGET;
 
 /// The token of what wakes the loop.
 const WAKE: u64 = u64::MAX;
@@ -106,33 +103,6 @@ pub enum OwnerEvent {
     PeerDone,
 }
 
-/// The two descriptors of a stream: read from one, write to the other.
-#[derive(Default)]
-pub struct StreamFds {
-    /// What is read and sent.
-    pub input: Option<OwnedFd>,
-    /// Where what comes is written.
-    pub output: Option<OwnedFd>,
-    /// Whether both are one socket, whose directions end by a shutdown. Until both have ended, to
-    /// close it resets it ([`reset_when_closed`]).
-    pub is_socket: bool,
-}
-
-struct LoopStream {
-    fds: StreamFds,
-    send: SendWindow,
-    receive: StreamReceive,
-    /// Came, and is not written yet.
-    waiting: VecDeque<Vec<u8>>,
-    /// Bytes of the first of them that are written.
-    written: usize,
-    has_end: bool,
-    /// Not connected yet: what comes waits.
-    is_connecting: bool,
-    watches_input: bool,
-    watches_output: bool,
-}
-
 /// The loop.
 pub struct EventLoop {
     epoll: OwnedFd,
@@ -204,17 +174,7 @@ impl EventLoop {
     /// The system refuses.
     pub fn add(&mut self, id: u64, fds: Option<StreamFds>) -> Result<()> {
         let is_connecting = fds.is_none();
-        let stream = LoopStream {
-            fds: fds.unwrap_or_default(),
-            send: SendWindow::new(STREAM_FIRST, STREAM_MAX),
-            receive: StreamReceive::default(),
-            waiting: VecDeque::new(),
-            written: 0,
-            has_end: false,
-            is_connecting,
-            watches_input: false,
-            watches_output: false,
-        };
+        let stream = LoopStream::new(fds);
         ensure!(self.streams.insert(id, stream).is_none(), "the far end opened a stream twice");
         if is_connecting { Ok(()) } else { self.settle(id) }
     }
@@ -327,8 +287,9 @@ impl EventLoop {
         if let Some(input) = stream.fds.input.as_ref().filter(|_| room > 0) {
             bytes.resize(room, 0);
             match rustix::io::read(input, &mut bytes[..]) {
+                Ok(0) if stream.is_reset() => return self.reset(id),
                 Ok(0) => {
-                    self.end_input(id);
+                    stream.end_input(&self.epoll);
                     self.say(&StreamMessage::End { id })?;
                 }
                 Ok(count) => {
@@ -347,19 +308,16 @@ impl EventLoop {
     fn write(&mut self, id: u64) -> Result<()> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let mut granted = None;
-        while let (Some(first), Some(output)) = (stream.waiting.front(), &stream.fds.output) {
-            match rustix::io::write(output, &first[stream.written..]) {
+        while let Some(outcome) = stream.write_first() {
+            match outcome {
                 Ok(count) => {
-                    stream.written += count;
-                    if stream.written == first.len() {
-                        (_, stream.written) = (stream.waiting.pop_front(), 0);
-                    }
+                    stream.wrote(count);
                     let limit = stream.receive.consumed(count as u64, &mut self.budget);
                     granted = limit.or(granted);
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(_) => return self.reset(id),
+                Err(errno) => stream.fail_output(&self.epoll, errno),
             }
         }
         if let Some(limit) = granted {
@@ -375,37 +333,26 @@ impl EventLoop {
             return Ok(());
         }
         if stream.has_end && stream.waiting.is_empty() {
-            end_output(&self.epoll, stream);
+            stream.end_output(&self.epoll);
         }
-        let wants_input = stream.fds.input.is_some() && stream.send.room() > 0;
-        let wants_output = stream.fds.output.is_some() && !stream.waiting.is_empty();
-        let (in_flag, out_flag) = (epoll::EventFlags::IN, epoll::EventFlags::OUT);
-        let input = (&stream.fds.input, wants_input, &mut stream.watches_input, id << 1, in_flag);
-        watch(&self.epoll, input)?;
-        let token = id << 1 | 1;
-        let output =
-            (&stream.fds.output, wants_output, &mut stream.watches_output, token, out_flag);
-        watch(&self.epoll, output)?;
-        if stream.fds.input.is_none() && stream.fds.output.is_none() {
-            self.forget(id);
+        stream.watch(&self.epoll, id)?;
+        match (stream.is_over(), stream.failure) {
+            (false, _) => {}
+            (true, None) => self.cut(id),
+            (true, Some(_)) => self.reset(id)?,
         }
         Ok(())
     }
 
-    /// Ends the direction of a stream that is read, all of which is.
-    fn end_input(&mut self, id: u64) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Some(input) = stream.fds.input.take() else { return };
-        if std::mem::take(&mut stream.watches_input) {
-            // The descriptor goes now, and takes the watch with it where it has no duplicate.
-            let _ = epoll::delete(&self.epoll, &input);
-        }
-        if stream.fds.is_socket && stream.fds.output.is_none() {
-            deliver_when_closed(&input);
-        }
+    /// Ends a stream that broke here.
+    fn reset(&mut self, id: u64) -> Result<()> {
+        self.cut(id);
+        self.say(&StreamMessage::Reset { id })
     }
 
-    fn forget(&mut self, id: u64) {
+    /// Ends a stream at once. Who has the other end of a socket sees a reset, unless both
+    /// directions have ended.
+    pub fn cut(&mut self, id: u64) {
         if let Some(stream) = self.streams.remove(&id) {
             self.budget += stream.receive.borrowed();
             for fd in [&stream.fds.input, &stream.fds.output].into_iter().flatten() {
@@ -415,85 +362,18 @@ impl EventLoop {
             self.over += 1;
         }
     }
-
-    /// Ends a stream that broke here.
-    fn reset(&mut self, id: u64) -> Result<()> {
-        self.cut(id);
-        self.say(&StreamMessage::Reset { id })
-    }
-
-    /// Ends a stream at once, so that who has the other end of a socket sees a reset.
-    pub fn cut(&mut self, id: u64) {
-        self.forget(id);
-    }
-}
-
-/// Ends the direction of a stream that is written, all of which is.
-fn end_output(epoll: &OwnedFd, stream: &mut LoopStream) {
-    let Some(output) = stream.fds.output.take() else { return };
-    if std::mem::take(&mut stream.watches_output) {
-        // It goes now, and takes the watch with it where it has no duplicate.
-        let _ = epoll::delete(epoll, &output);
-    }
-    if stream.fds.is_socket {
-        // One whose peer is gone already says so by its other direction.
-        let _ = rustix::net::shutdown(&output, Shutdown::Write);
-        if stream.fds.input.is_none() {
-            deliver_when_closed(&output);
-        }
-    }
-}
-
-/// Has the kernel reset a connection when it is closed, also by the end of this process: its peer
-/// must not take what has come until then for all.
-///
-/// # Errors
-/// The system refuses.
-pub(crate) fn reset_when_closed(connection: TcpStream) -> io::Result<TcpStream> {
-    set_socket_linger(&connection, Some(Duration::ZERO))?;
-    Ok(connection)
-}
-
-/// Undoes [`reset_when_closed`], which drops what the kernel has not sent yet.
-fn deliver_when_closed(socket: &OwnedFd) {
-    // It fails for no socket that took the opposite.
-    let _ = set_socket_linger(socket, None);
-}
-
-type WatchRequest<'a> = (&'a Option<OwnedFd>, bool, &'a mut bool, u64, epoll::EventFlags);
-
-fn watch(epoll: &OwnedFd, (fd, wanted, is_watched, token, flags): WatchRequest<'_>) -> Result<()> {
-    let Some(fd) = fd else { return Ok(()) };
-    if wanted == *is_watched {
-        return Ok(());
-    }
-    let changed = match wanted {
-        true => epoll::add(epoll, fd, epoll::EventData::new_u64(token), flags),
-        false => epoll::delete(epoll, fd),
-    };
-    changed.map_err(io::Error::from).context("watching a descriptor")?;
-    *is_watched = wanted;
-    Ok(())
-}
-
-/// The descriptors of a connection that [`reset_when_closed`] was called for. They are two, so that
-/// each has its own watch.
-///
-/// # Errors
-/// No descriptor is left.
-pub(crate) fn socket_fds(connection: TcpStream) -> io::Result<StreamFds> {
-    connection.set_nonblocking(true)?;
-    connection.set_nodelay(true)?;
-    let output = connection.as_fd().try_clone_to_owned()?;
-    Ok(StreamFds { input: Some(connection.into()), output: Some(output), is_socket: true })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-    use std::net::TcpListener;
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener};
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
+    use crate::stream::reset_when_closed;
 
     /// Two ends that are joined in this process.
     fn joined() -> (MessageChannel, MessageChannel) {
@@ -536,7 +416,7 @@ mod tests {
     impl LoopOwner for UntilStreamOver<'_> {
         fn handle(&mut self, _: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
             if matches!(event, OwnerEvent::Message(StreamMessage::Ready)) {
-                self.0.shutdown(std::net::Shutdown::Write)?;
+                self.0.shutdown(Shutdown::Write)?;
             }
             Ok(!matches!(event, OwnerEvent::StreamOver))
         }
@@ -587,5 +467,57 @@ mod tests {
         for taken in [input_first, output_first] {
             assert!(taken.unwrap() == SAID);
         }
+    }
+
+    /// Gives the loop a connection when it is told to, and waits until the stream is over.
+    struct Connecting(EventSender, Option<TcpStream>);
+
+    impl LoopOwner for Connecting {
+        fn handle(&mut self, _: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
+            if matches!(event, OwnerEvent::Message(StreamMessage::Ready)) {
+                let outcome = Ok(self.1.take().unwrap());
+                self.0.send(LoopEvent::Connected { id: 0, outcome });
+            }
+            Ok(!matches!(event, OwnerEvent::StreamOver))
+        }
+    }
+
+    /// What is said of a connection that fails as soon as it is written, since its peer has said
+    /// `reply` and is gone without reading all.
+    fn said_of_early_reply(reply: &[u8], ends: bool) -> Vec<(StreamMessage, usize)> {
+        let (mut here, mut there) = connection();
+        here.write_all(b"unread").unwrap();
+        there.peek(&mut [0]).unwrap();
+        there.write_all(reply).unwrap();
+        if ends {
+            there.shutdown(Shutdown::Write).unwrap();
+        }
+        drop(there);
+        // The reset is here.
+        poll(&mut [PollFd::new(&here, PollFlags::empty())], None).unwrap();
+        let (near, far) = joined();
+        let mut streams = EventLoop::new(&near).unwrap();
+        streams.add(0, None).unwrap();
+        // So it is written before it is read.
+        say(&far, &DATA);
+        say(&far, &StreamMessage::Ready);
+        let mut owner = Connecting(streams.events(), Some(here));
+        streams.run(&mut owner).unwrap();
+        let mut said = Vec::new();
+        while !matches!(said.last(), Some((StreamMessage::Reset { .. }, _))) {
+            let message = far.receiver().recv().unwrap().unwrap().into_bytes().unwrap();
+            let (message, bytes) = parse_message(&message).unwrap();
+            said.push((message, bytes.len()));
+        }
+        said.retain(|(message, _)| !matches!(message, StreamMessage::Grant { .. }));
+        said
+    }
+
+    #[test]
+    fn a_reply_that_came_before_a_write_failed_is_passed_on() {
+        let (reply, reset) = ((DATA, 3), (StreamMessage::Reset { id: 0 }, 0));
+        assert_eq!(said_of_early_reply(b"413", false), [reply.clone(), reset.clone()]);
+        // Its end is one only if the peer has ended it.
+        assert_eq!(said_of_early_reply(b"413", true), [reply, (END, 0), reset]);
     }
 }

@@ -19,10 +19,9 @@ use weft_os::sys;
 use weft_session::MessageChannel;
 
 use crate::dialer::{DialRequest, Dialer};
-use crate::event_loop::{
-    EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent, reset_when_closed, socket_fds,
-};
+use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent};
 use crate::messages::{ForwardSpec, StreamMessage};
+use crate::stream::{reset_when_closed, socket_fds};
 
 /// Connections, at most.
 const CONNECTIONS_MAX: usize = 16 * 1024;

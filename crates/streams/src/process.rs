@@ -17,9 +17,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use weft_session::MessageChannel;
 
-use crate::event_loop::{EventLoop, LoopEvent, LoopOwner, OwnerEvent, StreamFds};
+use crate::event_loop::{EventLoop, LoopEvent, LoopOwner, OwnerEvent};
 use crate::messages::StreamMessage;
 use crate::pump;
+use crate::stream::StreamFds;
 
 const STDIN: u64 = 0;
 const STDOUT: u64 = 1;
