@@ -179,11 +179,12 @@ impl EventLoop {
         if is_connecting { Ok(()) } else { self.settle(id) }
     }
 
-    /// Runs until the owner says that it is over. The channel's end is an error.
+    /// Runs until the owner says that it is over. The channel's end is an error. The descriptors
+    /// of streams that are not over stay open as long as the loop exists.
     ///
     /// # Errors
     /// The channel has failed, or the owner says so.
-    pub fn run(mut self, owner: &mut dyn LoopOwner) -> Result<()> {
+    pub fn run(&mut self, owner: &mut dyn LoopOwner) -> Result<()> {
         let mut ready = Vec::with_capacity(256);
         let mut bytes = Vec::with_capacity(DATA_MAX);
         loop {
@@ -206,7 +207,7 @@ impl EventLoop {
             }
             while self.over > 0 {
                 self.over -= 1;
-                if !owner.handle(&mut self, OwnerEvent::StreamOver)? {
+                if !owner.handle(self, OwnerEvent::StreamOver)? {
                     return Ok(());
                 }
             }
@@ -342,6 +343,11 @@ impl EventLoop {
             (true, Some(_)) => self.reset(id)?,
         }
         Ok(())
+    }
+
+    /// Takes what a stream is written to out of the loop; `None` if it has ended.
+    pub fn take_output(&mut self, id: u64) -> Option<OwnedFd> {
+        self.streams.get_mut(&id)?.take_output(&self.epoll)
     }
 
     /// Ends a stream that broke here.

@@ -89,7 +89,7 @@ pub fn run(
 ) -> Result<()> {
     // Each connection needs one.
     sys::raise_descriptor_limit();
-    let streams = EventLoop::new(channel)?;
+    let mut streams = EventLoop::new(channel)?;
     let listened = listen_all(end, forwards, &streams.events());
     if let Err(error) = &listened
         && end == ForwardEnd::Far

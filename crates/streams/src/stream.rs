@@ -123,7 +123,8 @@ impl LoopStream {
         drop(self.take_output(epoll));
     }
 
-    fn take_output(&mut self, epoll: &OwnedFd) -> Option<OwnedFd> {
+    /// The descriptor that is written, which is not watched any more.
+    pub fn take_output(&mut self, epoll: &OwnedFd) -> Option<OwnedFd> {
         let output = self.fds.output.take()?;
         if std::mem::take(&mut self.watches_output) {
             // It goes now, and takes the watch with it where it has no duplicate.
