@@ -14,6 +14,7 @@ use std::time::Duration;
 use weft_sync::Mutex;
 
 use crate::event_loop::{EventSender, LoopEvent};
+use crate::stream::reset_when_closed;
 
 /// Threads that connect, at most. A listener whose queue is full lets hundreds wait for a second,
 /// and a host that does not answer lets each wait for [`CONNECT_LIMIT`].
@@ -98,7 +99,7 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
-            Ok(connection) => return Ok(connection),
+            Ok(connection) => return reset_when_closed(connection),
             Err(error) => last = error,
         }
     }

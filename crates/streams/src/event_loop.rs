@@ -9,22 +9,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::Shutdown;
-use weft_session::window::SendWindow;
 use weft_session::{ChannelSender, MessageChannel, parse_message, send_message};
 use weft_sync::Mutex;
 
 use crate::messages::{DATA_MAX, StreamMessage};
-use crate::window::{BUDGET, STREAM_FIRST, STREAM_MAX, StreamReceive};
+use crate::stream::{LoopStream, StreamFds, socket_fds};
+use crate::window::BUDGET;
 
 /// The token of what wakes the loop.
 const WAKE: u64 = u64::MAX;
@@ -105,32 +103,6 @@ pub enum OwnerEvent {
     PeerDone,
 }
 
-/// The two descriptors of a stream: read from one, write to the other.
-#[derive(Default)]
-pub struct StreamFds {
-    /// What is read and sent.
-    pub input: Option<OwnedFd>,
-    /// Where what comes is written.
-    pub output: Option<OwnedFd>,
-    /// Whether both are one socket, whose directions end by a shutdown.
-    pub is_socket: bool,
-}
-
-struct LoopStream {
-    fds: StreamFds,
-    send: SendWindow,
-    receive: StreamReceive,
-    /// Came, and is not written yet.
-    waiting: VecDeque<Vec<u8>>,
-    /// Bytes of the first of them that are written.
-    written: usize,
-    has_end: bool,
-    /// Not connected yet: what comes waits.
-    is_connecting: bool,
-    watches_input: bool,
-    watches_output: bool,
-}
-
 /// The loop.
 pub struct EventLoop {
     epoll: OwnedFd,
@@ -202,26 +174,17 @@ impl EventLoop {
     /// The system refuses.
     pub fn add(&mut self, id: u64, fds: Option<StreamFds>) -> Result<()> {
         let is_connecting = fds.is_none();
-        let stream = LoopStream {
-            fds: fds.unwrap_or_default(),
-            send: SendWindow::new(STREAM_FIRST, STREAM_MAX),
-            receive: StreamReceive::default(),
-            waiting: VecDeque::new(),
-            written: 0,
-            has_end: false,
-            is_connecting,
-            watches_input: false,
-            watches_output: false,
-        };
+        let stream = LoopStream::new(fds);
         ensure!(self.streams.insert(id, stream).is_none(), "the far end opened a stream twice");
         if is_connecting { Ok(()) } else { self.settle(id) }
     }
 
-    /// Runs until the owner says that it is over. The channel's end is an error.
+    /// Runs until the owner says that it is over. The channel's end is an error. The descriptors
+    /// of streams that are not over stay open as long as the loop exists.
     ///
     /// # Errors
     /// The channel has failed, or the owner says so.
-    pub fn run(mut self, owner: &mut dyn LoopOwner) -> Result<()> {
+    pub fn run(&mut self, owner: &mut dyn LoopOwner) -> Result<()> {
         let mut ready = Vec::with_capacity(256);
         let mut bytes = Vec::with_capacity(DATA_MAX);
         loop {
@@ -244,7 +207,7 @@ impl EventLoop {
             }
             while self.over > 0 {
                 self.over -= 1;
-                if !owner.handle(&mut self, OwnerEvent::StreamOver)? {
+                if !owner.handle(self, OwnerEvent::StreamOver)? {
                     return Ok(());
                 }
             }
@@ -325,8 +288,9 @@ impl EventLoop {
         if let Some(input) = stream.fds.input.as_ref().filter(|_| room > 0) {
             bytes.resize(room, 0);
             match rustix::io::read(input, &mut bytes[..]) {
+                Ok(0) if stream.is_reset() => return self.reset(id),
                 Ok(0) => {
-                    self.unwatch_input(id);
+                    stream.end_input(&self.epoll);
                     self.say(&StreamMessage::End { id })?;
                 }
                 Ok(count) => {
@@ -345,19 +309,16 @@ impl EventLoop {
     fn write(&mut self, id: u64) -> Result<()> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let mut granted = None;
-        while let (Some(first), Some(output)) = (stream.waiting.front(), &stream.fds.output) {
-            match rustix::io::write(output, &first[stream.written..]) {
+        while let Some(outcome) = stream.write_first() {
+            match outcome {
                 Ok(count) => {
-                    stream.written += count;
-                    if stream.written == first.len() {
-                        (_, stream.written) = (stream.waiting.pop_front(), 0);
-                    }
+                    stream.wrote(count);
                     let limit = stream.receive.consumed(count as u64, &mut self.budget);
                     granted = limit.or(granted);
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(_) => return self.reset(id),
+                Err(errno) => stream.fail_output(&self.epoll, errno),
             }
         }
         if let Some(limit) = granted {
@@ -373,34 +334,31 @@ impl EventLoop {
             return Ok(());
         }
         if stream.has_end && stream.waiting.is_empty() {
-            end_output(&self.epoll, stream);
+            stream.end_output(&self.epoll);
         }
-        let wants_input = stream.fds.input.is_some() && stream.send.room() > 0;
-        let wants_output = stream.fds.output.is_some() && !stream.waiting.is_empty();
-        let (in_flag, out_flag) = (epoll::EventFlags::IN, epoll::EventFlags::OUT);
-        let input = (&stream.fds.input, wants_input, &mut stream.watches_input, id << 1, in_flag);
-        watch(&self.epoll, input)?;
-        let token = id << 1 | 1;
-        let output =
-            (&stream.fds.output, wants_output, &mut stream.watches_output, token, out_flag);
-        watch(&self.epoll, output)?;
-        if stream.fds.input.is_none() && stream.fds.output.is_none() {
-            self.forget(id);
+        stream.watch(&self.epoll, id)?;
+        match (stream.is_over(), stream.failure) {
+            (false, _) => {}
+            (true, None) => self.cut(id),
+            (true, Some(_)) => self.reset(id)?,
         }
         Ok(())
     }
 
-    fn unwatch_input(&mut self, id: u64) {
-        if let Some(stream) = self.streams.get_mut(&id)
-            && let Some(input) = stream.fds.input.take()
-            && std::mem::take(&mut stream.watches_input)
-        {
-            // The descriptor goes now, and takes the watch with it where it has no duplicate.
-            let _ = epoll::delete(&self.epoll, &input);
-        }
+    /// Takes what a stream is written to out of the loop; `None` if it has ended.
+    pub fn take_output(&mut self, id: u64) -> Option<OwnedFd> {
+        self.streams.get_mut(&id)?.take_output(&self.epoll)
     }
 
-    fn forget(&mut self, id: u64) {
+    /// Ends a stream that broke here.
+    fn reset(&mut self, id: u64) -> Result<()> {
+        self.cut(id);
+        self.say(&StreamMessage::Reset { id })
+    }
+
+    /// Ends a stream at once. Who has the other end of a socket sees a reset, unless both
+    /// directions have ended.
+    pub fn cut(&mut self, id: u64) {
         if let Some(stream) = self.streams.remove(&id) {
             self.budget += stream.receive.borrowed();
             for fd in [&stream.fds.input, &stream.fds.output].into_iter().flatten() {
@@ -410,70 +368,32 @@ impl EventLoop {
             self.over += 1;
         }
     }
-
-    /// Ends a stream that broke here.
-    fn reset(&mut self, id: u64) -> Result<()> {
-        self.cut(id);
-        self.say(&StreamMessage::Reset { id })
-    }
-
-    /// Ends a stream at once, so that who has the other end of a socket sees a reset.
-    pub fn cut(&mut self, id: u64) {
-        if let Some(stream) = self.streams.get(&id)
-            && stream.fds.is_socket
-        {
-            for fd in [&stream.fds.input, &stream.fds.output].into_iter().flatten() {
-                let at_once = Some(Duration::ZERO);
-                let _ = rustix::net::sockopt::set_socket_linger(fd, at_once);
-            }
-        }
-        self.forget(id);
-    }
-}
-
-/// Ends the direction of a stream that is written, all of which is.
-fn end_output(epoll: &OwnedFd, stream: &mut LoopStream) {
-    let Some(output) = stream.fds.output.take() else { return };
-    if std::mem::take(&mut stream.watches_output) {
-        // It goes now, and takes the watch with it where it has no duplicate.
-        let _ = epoll::delete(epoll, &output);
-    }
-    if stream.fds.is_socket {
-        // One whose peer is gone already says so by its other direction.
-        let _ = rustix::net::shutdown(&output, Shutdown::Write);
-    }
-}
-
-type WatchRequest<'a> = (&'a Option<OwnedFd>, bool, &'a mut bool, u64, epoll::EventFlags);
-
-fn watch(epoll: &OwnedFd, (fd, wanted, is_watched, token, flags): WatchRequest<'_>) -> Result<()> {
-    let Some(fd) = fd else { return Ok(()) };
-    if wanted == *is_watched {
-        return Ok(());
-    }
-    let changed = match wanted {
-        true => epoll::add(epoll, fd, epoll::EventData::new_u64(token), flags),
-        false => epoll::delete(epoll, fd),
-    };
-    changed.map_err(io::Error::from).context("watching a descriptor")?;
-    *is_watched = wanted;
-    Ok(())
-}
-
-/// The descriptors of a connection. They are two, so that each has its own watch.
-///
-/// # Errors
-/// No descriptor is left.
-pub fn socket_fds(connection: TcpStream) -> io::Result<StreamFds> {
-    connection.set_nonblocking(true)?;
-    connection.set_nodelay(true)?;
-    let output = connection.as_fd().try_clone_to_owned()?;
-    Ok(StreamFds { input: Some(connection.into()), output: Some(output), is_socket: true })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener};
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
     use super::*;
+    use crate::stream::reset_when_closed;
+
+    /// Two ends that are joined in this process.
+    fn joined() -> (MessageChannel, MessageChannel) {
+        let (near_in, far_out) = io::pipe().unwrap();
+        let (far_in, near_out) = io::pipe().unwrap();
+        (MessageChannel::through(near_in, near_out), MessageChannel::through(far_in, far_out))
+    }
+
+    /// A connection, and the other end of it, set up as forwards do.
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (reset_when_closed(here).unwrap(), listener.accept().unwrap().0)
+    }
 
     struct UntilPeerDone;
 
@@ -485,18 +405,125 @@ mod tests {
 
     #[test]
     fn data_without_bytes_is_refused() {
-        let (near_in, far_out) = io::pipe().unwrap();
-        let (far_in, near_out) = io::pipe().unwrap();
-        let near = MessageChannel::through(near_in, near_out);
-        let far = MessageChannel::through(far_in, far_out);
+        let (near, far) = joined();
         let mut streams = EventLoop::new(&near).unwrap();
         // What comes for it waits.
         streams.add(0, None).unwrap();
-        let data = StreamMessage::Data { id: 0, is_short: false };
-        send_message(&far.sender(), &data, &[1]).unwrap();
-        send_message(&far.sender(), &data, &[]).unwrap();
+        send_message(&far.sender(), &DATA, &[1]).unwrap();
+        send_message(&far.sender(), &DATA, &[]).unwrap();
         let _ = far.finish(Duration::ZERO);
         let error = streams.run(&mut UntilPeerDone).unwrap_err();
         assert_eq!(error.to_string(), "the far end sent more than it may");
+    }
+
+    /// Until a stream is over. Has the peer end its direction when it is told to.
+    struct UntilStreamOver<'a>(&'a TcpStream);
+
+    impl LoopOwner for UntilStreamOver<'_> {
+        fn handle(&mut self, _: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
+            if matches!(event, OwnerEvent::Message(StreamMessage::Ready)) {
+                self.0.shutdown(Shutdown::Write)?;
+            }
+            Ok(!matches!(event, OwnerEvent::StreamOver))
+        }
+    }
+
+    const DATA: StreamMessage = StreamMessage::Data { id: 0, is_short: false };
+    const END: StreamMessage = StreamMessage::End { id: 0 };
+    /// Bytes of which the kernel keeps some, since nobody reads them.
+    static SAID: [u8; 200_000] = [7; 200_000];
+
+    /// Has a connection take [`SAID`] and end in both directions; gives what its peer reads then.
+    fn taken(feed: fn(&MessageChannel)) -> io::Result<Vec<u8>> {
+        let (here, mut there) = connection();
+        let (near, far) = joined();
+        let mut streams = EventLoop::new(&near).unwrap();
+        streams.add(0, Some(socket_fds(here).unwrap())).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| feed(&far));
+            streams.run(&mut UntilStreamOver(&there)).unwrap();
+        });
+        let mut bytes = Vec::new();
+        there.read_to_end(&mut bytes).map(|_| bytes)
+    }
+
+    fn say(to: &MessageChannel, message: &StreamMessage) {
+        let bytes: &[u8] = if *message == DATA { &SAID } else { &[] };
+        send_message(&to.sender(), message, bytes).unwrap();
+    }
+
+    fn heard(from: &MessageChannel) -> StreamMessage {
+        let message = from.receiver().recv().unwrap().unwrap().into_bytes().unwrap();
+        parse_message(&message).unwrap().0
+    }
+
+    #[test]
+    fn a_connection_whose_directions_have_both_ended_loses_nothing() {
+        let input_first = taken(|far| {
+            say(far, &StreamMessage::Ready);
+            assert_eq!(heard(far), END);
+            say(far, &DATA);
+            say(far, &END);
+        });
+        let output_first = taken(|far| {
+            say(far, &DATA);
+            say(far, &END);
+            say(far, &StreamMessage::Ready);
+        });
+        for taken in [input_first, output_first] {
+            assert!(taken.unwrap() == SAID);
+        }
+    }
+
+    /// Gives the loop a connection when it is told to, and waits until the stream is over.
+    struct Connecting(EventSender, Option<TcpStream>);
+
+    impl LoopOwner for Connecting {
+        fn handle(&mut self, _: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
+            if matches!(event, OwnerEvent::Message(StreamMessage::Ready)) {
+                let outcome = Ok(self.1.take().unwrap());
+                self.0.send(LoopEvent::Connected { id: 0, outcome });
+            }
+            Ok(!matches!(event, OwnerEvent::StreamOver))
+        }
+    }
+
+    /// What is said of a connection that fails as soon as it is written, since its peer has said
+    /// `reply` and is gone without reading all.
+    fn said_of_early_reply(reply: &[u8], ends: bool) -> Vec<(StreamMessage, usize)> {
+        let (mut here, mut there) = connection();
+        here.write_all(b"unread").unwrap();
+        there.peek(&mut [0]).unwrap();
+        there.write_all(reply).unwrap();
+        if ends {
+            there.shutdown(Shutdown::Write).unwrap();
+        }
+        drop(there);
+        // The reset is here.
+        poll(&mut [PollFd::new(&here, PollFlags::empty())], None).unwrap();
+        let (near, far) = joined();
+        let mut streams = EventLoop::new(&near).unwrap();
+        streams.add(0, None).unwrap();
+        // So it is written before it is read.
+        say(&far, &DATA);
+        say(&far, &StreamMessage::Ready);
+        let mut owner = Connecting(streams.events(), Some(here));
+        streams.run(&mut owner).unwrap();
+        let mut said = Vec::new();
+        while !matches!(said.last(), Some((StreamMessage::Reset { .. }, _))) {
+            let message = far.receiver().recv().unwrap().unwrap().into_bytes().unwrap();
+            let (message, bytes) = parse_message(&message).unwrap();
+            said.push((message, bytes.len()));
+        }
+        said.retain(|(message, _)| !matches!(message, StreamMessage::Grant { .. }));
+        said
+    }
+
+    #[test]
+    fn a_reply_that_came_before_a_write_failed_is_passed_on() {
+        let (reply, reset) = ((DATA, 3), (StreamMessage::Reset { id: 0 }, 0));
+        assert_eq!(said_of_early_reply(b"413", false), [reply.clone(), reset.clone()]);
+        // Its end is one only if the peer has ended it.
+        assert_eq!(said_of_early_reply(b"413", true), [reply, (END, 0), reset]);
     }
 }

@@ -19,8 +19,9 @@ use weft_os::sys;
 use weft_session::MessageChannel;
 
 use crate::dialer::{DialRequest, Dialer};
-use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent, socket_fds};
+use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent};
 use crate::messages::{ForwardSpec, StreamMessage};
+use crate::stream::{reset_when_closed, socket_fds};
 
 /// Connections, at most.
 const CONNECTIONS_MAX: usize = 16 * 1024;
@@ -88,7 +89,7 @@ pub fn run(
 ) -> Result<()> {
     // Each connection needs one.
     sys::raise_descriptor_limit();
-    let streams = EventLoop::new(channel)?;
+    let mut streams = EventLoop::new(channel)?;
     let listened = listen_all(end, forwards, &streams.events());
     if let Err(error) = &listened
         && end == ForwardEnd::Far
@@ -144,8 +145,9 @@ fn bind_all(addresses: &[SocketAddr]) -> io::Result<Vec<TcpListener>> {
 fn accept(listener: TcpListener, forward: u32, events: EventSender) -> Result<()> {
     let accept = move || {
         loop {
-            match listener.accept() {
-                Ok((connection, _)) => events.send(LoopEvent::Accepted { forward, connection }),
+            let accepted = listener.accept().map(|(connection, _)| connection);
+            match accepted.and_then(reset_when_closed) {
+                Ok(connection) => events.send(LoopEvent::Accepted { forward, connection }),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 // No descriptor is left: connections that end give some back.
                 Err(_) => thread::park_timeout(Duration::from_millis(100)),
@@ -193,12 +195,12 @@ impl LoopOwner for Forwarder<'_> {
 impl Forwarder<'_> {
     fn take(&mut self, streams: &mut EventLoop, forward: u32, connection: TcpStream) -> Result<()> {
         if streams.count() >= CONNECTIONS_MAX {
-            (self.tell)("too many connections: one more was closed");
+            (self.tell)("too many connections: one more was reset");
             return Ok(());
         }
         let id = 2 * self.next + u64::from(self.end == ForwardEnd::Far);
         self.next += 1;
-        // Without descriptors for it the connection is closed, and others go on.
+        // Without descriptors for it the connection is reset, and others go on.
         let Ok(fds) = socket_fds(connection) else { return Ok(()) };
         streams.say(&StreamMessage::Open { id, forward })?;
         streams.add(id, Some(fds))
@@ -225,6 +227,8 @@ impl Forwarder<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -237,6 +241,28 @@ mod tests {
         // One address is not this host's, and one is named twice.
         let some = bind_all(&[at("192.0.2.1"), at("127.0.0.3"), at("127.0.0.3")]).unwrap();
         assert_eq!(some.len(), 1);
+    }
+
+    #[test]
+    fn a_connection_beyond_the_limit_is_reset() {
+        let (channel_in, _far_out) = io::pipe().unwrap();
+        let channel = MessageChannel::through(channel_in, io::sink());
+        let mut streams = EventLoop::new(&channel).unwrap();
+        for id in 0..CONNECTIONS_MAX as u64 {
+            streams.add(id, None).unwrap();
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        accept(listener, 0, streams.events()).unwrap();
+        let dialer = Dialer::new(streams.events());
+        // It is told of a connection that is refused, and has the loop end.
+        let tell = |why: &str| channel.abort(why);
+        let (end, forwards) = (ForwardEnd::Near, &[]);
+        let mut owner = Forwarder { end, forwards, dialer, next: 0, tell: &tell, ready: &|| {} };
+        let error = streams.run(&mut owner).unwrap_err();
+        assert_eq!(error.to_string(), "too many connections: one more was reset");
+        let error = client.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[test]

@@ -18,4 +18,5 @@ pub mod forward;
 pub mod messages;
 pub mod process;
 pub mod pump;
+pub mod stream;
 pub mod window;

@@ -1,7 +1,8 @@
 //! A command at the far end, with streams for its standard ones; and the near end of these.
 //!
 //! Invariant: the near end hears of the status only after the last byte of stdout and stderr; and a
-//! command does not outlive the channel unheard: its group gets SIGHUP.
+//! command does not outlive the channel unheard: its group gets SIGHUP. When the channel is lost,
+//! nobody reads the end of stdin, which would pass for the end of the whole input.
 //!
 //! Order: [`serve`] there, [`attach`] here.
 
@@ -12,14 +13,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use weft_session::MessageChannel;
 
-use crate::event_loop::{EventLoop, LoopEvent, LoopOwner, OwnerEvent, StreamFds};
+use crate::event_loop::{EventLoop, LoopEvent, LoopOwner, OwnerEvent};
 use crate::messages::StreamMessage;
 use crate::pump;
+use crate::stream::StreamFds;
 
 const STDIN: u64 = 0;
 const STDOUT: u64 = 1;
@@ -30,11 +35,18 @@ const NOT_FOUND: u8 = 127;
 /// Status of a command that cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
 
+/// How long a command that got SIGHUP may read its stdin before it gets SIGKILL.
+const HANGUP_LIMIT: Duration = Duration::from_secs(10);
+
 /// Runs `command`, and ends when the near end has been told its status.
 ///
 /// # Errors
 /// The channel has failed.
 pub fn serve(channel: &MessageChannel, command: &[Vec<u8>]) -> Result<()> {
+    serve_within(channel, command, HANGUP_LIMIT)
+}
+
+fn serve_within(channel: &MessageChannel, command: &[Vec<u8>], limit: Duration) -> Result<()> {
     let mut streams = EventLoop::new(channel)?;
     let mut child = match spawn(command) {
         Ok(child) => child,
@@ -64,10 +76,37 @@ pub fn serve(channel: &MessageChannel, command: &[Vec<u8>]) -> Result<()> {
     let mut owner = FarCommand { status: None, is_over: false };
     let outcome = streams.run(&mut owner);
     if let (false, Some(group)) = (owner.is_over, group) {
-        // Whoever has its output may have ended just now.
-        let _ = kill_process_group(group, Signal::HUP);
+        hang_up(streams, group, limit);
     }
     outcome
+}
+
+/// Ends a command that the near end does not reach any more. One that ignores SIGHUP and has read
+/// all of its input goes on; one that may still read gets SIGKILL after `limit`.
+fn hang_up(mut streams: EventLoop, group: Pid, limit: Duration) {
+    // Whoever has its output may have ended just now.
+    let _ = kill_process_group(group, Signal::HUP);
+    let stdin = streams.take_output(STDIN);
+    // Whoever writes does not wait for a reader.
+    drop(streams);
+    let Some(stdin) = stdin else { return };
+    if !has_no_reader(&stdin, Some(limit)) {
+        let _ = kill_process_group(group, Signal::KILL);
+        // A process of another group may have it, too.
+        has_no_reader(&stdin, None);
+    }
+}
+
+/// Waits until nobody can read a pipe any more, for `limit` at most; whether that came.
+fn has_no_reader(pipe: &OwnedFd, limit: Option<Duration>) -> bool {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    loop {
+        // It is an error of the pipe, which needs no flag.
+        match poll(&mut [PollFd::new(pipe, PollFlags::empty())], limit.as_ref()) {
+            Err(Errno::INTR) => {}
+            outcome => return outcome.is_ok_and(|ready| ready > 0),
+        }
+    }
 }
 
 fn spawn(command: &[Vec<u8>]) -> io::Result<Child> {
@@ -141,6 +180,8 @@ pub fn attach(channel: &MessageChannel, tell: &dyn Fn(&str)) -> Result<u8> {
     streams.add(STDERR, Some(StreamFds { output: Some(stderr), ..StreamFds::default() }))?;
     let mut owner = NearCommand { status: None, tell };
     streams.run(&mut owner)?;
+    // What is written here has an end now.
+    drop(streams);
     // What cannot be said on stderr cannot be told either.
     let _said = join(complained);
     if let Err(error) = join(written) {
@@ -185,42 +226,126 @@ impl LoopOwner for NearCommand<'_> {
 
 #[cfg(test)]
 mod tests {
-    use weft_session::parse_message;
+    use std::fs;
+
+    use weft_session::{parse_message, send_message};
+    use weft_testkit::{Dir, LIMIT, now};
 
     use super::*;
 
-    /// Whether a process is there, and no zombie that nobody waits for.
-    fn is_running(id: &str) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+    /// So long that no test depends on it.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// A script that runs at the far end, in a directory of its own.
+    struct Script {
+        near: MessageChannel,
+        serving: JoinHandle<Result<()>>,
+    }
+
+    impl Script {
+        fn start(dir: &Dir, script: &str, limit: Duration) -> Self {
+            let (near_in, far_out) = io::pipe().unwrap();
+            let (far_in, near_out) = io::pipe().unwrap();
+            let near = MessageChannel::through(near_in, near_out);
+            let far = MessageChannel::through(far_in, far_out);
+            let script = format!("cd {}; {script}", dir.root().display());
+            let command = ["sh", "-c", &script].map(|word| word.as_bytes().to_vec());
+            let serving = thread::spawn(move || serve_within(&far, &command, limit));
+            Self { near, serving }
+        }
+
+        /// What it prints first.
+        fn printed(&self) -> String {
+            let message = self.near.receiver().recv().unwrap().unwrap().into_bytes().unwrap();
+            let (head, said) = parse_message::<StreamMessage>(&message).unwrap();
+            assert!(matches!(head, StreamMessage::Data { id: STDOUT, .. }), "{head:?}");
+            String::from_utf8_lossy(said).trim().to_owned()
+        }
+
+        /// Tells it more of its stdin.
+        fn say(&self, message: &StreamMessage, bytes: &[u8]) {
+            send_message(&self.near.sender(), message, bytes).unwrap();
+        }
+
+        /// The near end is gone without a word.
+        fn lose_near(self) -> JoinHandle<Result<()>> {
+            drop(self.near);
+            self.serving
+        }
+    }
+
+    fn until_ended(id: &str) {
+        // One that nobody waits for has ended as well.
+        let is_running = || {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+        };
+        until(|| !is_running());
+    }
+
+    fn until_has(dir: &Dir, name: &str, text: &str) {
+        until(|| fs::read_to_string(dir.path(name)).unwrap_or_default() == text);
+    }
+
+    fn until(happened: impl Fn() -> bool) {
+        let deadline = now() + LIMIT;
+        while !happened() {
+            assert!(now() < deadline, "it does not happen");
+            thread::yield_now();
+        }
     }
 
     #[test]
     fn what_a_command_leaves_hears_that_the_near_end_is_gone() {
-        let dir = weft_testkit::Dir::new("pipe-leaves");
-        let (near_in, far_out) = std::io::pipe().unwrap();
-        let (far_in, near_out) = std::io::pipe().unwrap();
-        let near = MessageChannel::through(near_in, near_out);
-        let far = MessageChannel::through(far_in, far_out);
-        let survived = dir.path("survived");
+        let dir = Dir::new("pipe-leaves");
         // It keeps stdout after the command has ended.
-        let script = format!("(sleep 5; echo > {}) & echo $$ $!", survived.display());
-        let command = ["sh", "-c", &script].map(|word| word.as_bytes().to_vec());
-        let serving = thread::spawn(move || serve(&far, &command));
-        let message = near.receiver().recv().unwrap().unwrap().into_bytes().unwrap();
-        let (head, said) = parse_message::<StreamMessage>(&message).unwrap();
-        assert!(matches!(head, StreamMessage::Data { id: STDOUT, .. }), "{head:?}");
-        let said = String::from_utf8_lossy(said).into_owned();
-        let (command, left) = said.trim().split_once(' ').unwrap();
-        let until_ended = |id: &str| {
-            while is_running(id) {
-                thread::yield_now()
-            }
-        };
+        let script = Script::start(&dir, "(sleep 5; echo > survived) & echo $$ $!", LONG);
+        let said = script.printed();
+        let (command, left) = said.split_once(' ').unwrap();
         until_ended(command);
-        drop(near);
-        serving.join().unwrap().unwrap_err();
+        script.lose_near().join().unwrap().unwrap_err();
         until_ended(left);
-        assert!(!survived.exists());
+        assert!(!dir.path("survived").exists());
+    }
+
+    #[test]
+    fn a_command_that_ignores_the_signal_reads_no_end_of_its_input() {
+        let dir = Dir::new("pipe-ignores");
+        let text = "trap '' HUP; echo $$; cat >part && mv part whole";
+        let script = Script::start(&dir, text, Duration::ZERO);
+        let command = script.printed();
+        script.say(&StreamMessage::Data { id: STDIN, is_short: false }, b"a part");
+        until_has(&dir, "part", "a part");
+        script.lose_near().join().unwrap().unwrap_err();
+        until_ended(&command);
+        assert!(!dir.path("whole").exists());
+    }
+
+    #[test]
+    fn a_command_may_take_its_time_to_end() {
+        let dir = Dir::new("pipe-cleans");
+        let text = "mkfifo go; trap 'echo hup >heard; cat <go >>heard; exit' HUP
+                    echo $$; read line; echo end >heard";
+        let script = Script::start(&dir, text, LONG);
+        let command = script.printed();
+        let serving = script.lose_near();
+        until_has(&dir, "heard", "hup\n");
+        fs::write(dir.path("go"), "clean\n").unwrap();
+        serving.join().unwrap().unwrap_err();
+        until_ended(&command);
+        until_has(&dir, "heard", "hup\nclean\n");
+    }
+
+    #[test]
+    fn a_command_that_has_all_its_input_and_ignores_the_signal_goes_on() {
+        let dir = Dir::new("pipe-goes-on");
+        let text = "mkfifo go; trap '' HUP; cat; echo $$; cat <go >whole";
+        let script = Script::start(&dir, text, Duration::ZERO);
+        script.say(&StreamMessage::End { id: STDIN }, &[]);
+        let command = script.printed();
+        script.lose_near().join().unwrap().unwrap_err();
+        fs::write(dir.path("go"), "all").unwrap();
+        until_ended(&command);
+        until_has(&dir, "whole", "all");
     }
 }

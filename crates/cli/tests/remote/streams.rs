@@ -229,3 +229,21 @@ fn many_connections_are_open_at_once() {
         assert!(back == noise(number as u64, 500), "{number}");
     }
 }
+
+/// The kernel closes the sockets of a process that a signal ends.
+#[test]
+fn a_forward_that_a_signal_ends_resets_its_connections() {
+    let Some(host) = FarHost::start("forward-ended") else { return };
+    let ((listener, server), local) = (server(), free_port());
+    let option = format!("-L127.0.0.1:{local}:127.0.0.1:{server}");
+    let forwarding = Forwarding::start(&host, &[&option], local);
+    let mut client = TcpStream::connect(("127.0.0.1", local)).unwrap();
+    client.write_all(b"a part").unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    server.read_exact(&mut [0; 6]).unwrap();
+    drop(forwarding);
+    for socket in [&mut client, &mut server] {
+        let error = socket.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+}
