@@ -105,3 +105,34 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     }
     Err(last)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    #[test]
+    fn what_has_no_thread_yet_waits_for_one() {
+        let events = EventSender::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let dialer = Dialer::new(events.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // All threads wait for hosts that do not answer.
+        dialer.work.lock().threads = THREADS_MAX;
+        for id in 0..4 {
+            dialer.dial(DialRequest { id, host: "127.0.0.1".into(), port }).unwrap();
+        }
+        assert!(events.take().is_empty());
+        // One of them is free.
+        dialer.run();
+        let made = events.take().into_iter().map(|event| match event {
+            LoopEvent::Connected { id, outcome: Ok(_) } => id,
+            _ => panic!("a connection"),
+        });
+        assert_eq!(made.collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(dialer.work.lock().threads, THREADS_MAX - 1);
+    }
+}

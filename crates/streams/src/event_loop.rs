@@ -64,6 +64,17 @@ struct EventQueue {
 pub struct EventSender(Arc<EventQueue>);
 
 impl EventSender {
+    /// To a queue whose loop `wake` wakes, which is an `eventfd`.
+    pub(crate) fn new(wake: OwnedFd) -> Self {
+        Self(Arc::new(EventQueue { waiting: Mutex::default(), wake }))
+    }
+
+    /// Takes what has been given so far.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> Vec<LoopEvent> {
+        self.0.waiting.lock().drain(..).collect()
+    }
+
     /// Gives an event.
     pub fn send(&self, event: LoopEvent) {
         self.0.waiting.lock().push_back(event);
@@ -125,7 +136,7 @@ impl EventLoop {
         let wake = eventfd(0, flags).map_err(io::Error::from)?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)
             .map_err(io::Error::from)?;
-        let events = EventSender(Arc::new(EventQueue { waiting: Mutex::default(), wake }));
+        let events = EventSender::new(wake);
         let (mut incoming, sender) = (channel.receiver(), events.clone());
         let read = move || {
             let end = loop {

@@ -25,6 +25,8 @@ use crate::stream::{reset_when_closed, socket_fds};
 
 /// Connections, at most.
 const CONNECTIONS_MAX: usize = 16 * 1024;
+/// Connections that the kernel keeps until they are accepted; `net.core.somaxconn` may allow fewer.
+const BACKLOG: i32 = 4096;
 
 /// What `-L` and `-R` take: `[ADDR:]PORT:HOST:PORT`, with `[` and `]` around addresses of IPv6.
 ///
@@ -129,7 +131,7 @@ fn bind_all(addresses: &[SocketAddr]) -> io::Result<Vec<TcpListener>> {
         if addresses[..number].contains(address) {
             continue;
         }
-        match TcpListener::bind(address) {
+        match listen(address) {
             Ok(listener) => listeners.push(listener),
             // Who connects to the name would often meet whoever is there.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
@@ -140,6 +142,13 @@ fn bind_all(addresses: &[SocketAddr]) -> io::Result<Vec<TcpListener>> {
         Some(error) if listeners.is_empty() => Err(error),
         _ => Ok(listeners),
     }
+}
+
+fn listen(address: &SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // The standard library has 128: more at once wait for a second, and some are reset.
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
 }
 
 fn accept(listener: TcpListener, forward: u32, events: EventSender) -> Result<()> {
