@@ -164,7 +164,7 @@ impl NewFile {
         let is_dir = destination.ends_with(b"/") || expand_home(destination).is_dir();
         ensure!(!is_dir, "{shown} is a directory: a stream needs a name");
         let tree = DestinationTree::open(destination, 1, false, false)?;
-        let path = tree.map(RelPath::parse(b"-")?)?;
+        let path = tree.map(RelPath::parse(b"-")?, true)?;
         let place = tree.place(&path)?.with_context(|| format!("{shown} has no place"))?;
         place.check_replaceable().with_context(|| format!("cannot make {shown}"))?;
         let file =

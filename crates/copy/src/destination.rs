@@ -23,7 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use weft_sync::Mutex;
 
-use crate::messages::{ListedEntry, SourceTime, Xattr};
+use crate::messages::{ListedEntry, SourceTime, Xattr, is_single};
 use crate::rel_path::{RelPath, companion, escape};
 
 /// Permissions that are carried. Set-user-ID and set-group-ID are not: a sender must not make
@@ -243,7 +243,7 @@ impl DestinationTree {
     ) -> Result<Self> {
         let named = expand_home(destination);
         let is_dir = fs::metadata(&named).map(|metadata| metadata.is_dir());
-        let needs_dir = has_directory || sources != 1 || destination.ends_with(b"/");
+        let needs_dir = !is_single(sources, has_directory) || destination.ends_with(b"/");
         let shown = escape(destination);
         let mut single = None;
         let at = match is_dir {
@@ -283,11 +283,6 @@ impl DestinationTree {
         self.root.as_ref().map(|root| root.as_fd())
     }
 
-    /// Whether it is the name of one file, whatever that is called at its source.
-    pub fn is_single(&self) -> bool {
-        self.single.is_some()
-    }
-
     /// A path of the sender's as a person may find it here.
     pub fn show(&self, path: &RelPath) -> String {
         if self.single.is_some() || path.is_root() {
@@ -296,15 +291,16 @@ impl DestinationTree {
         show(&self.named.join(OsStr::from_bytes(path.as_bytes())))
     }
 
-    /// The path here for one of the sender's.
+    /// The path here for one of the sender's, which is that of a file if it `is_file`.
     ///
     /// # Errors
-    /// The sender names more than the one file that was asked for.
-    pub fn map(&self, path: RelPath) -> Result<RelPath> {
+    /// The sender names something else than the one file that was asked for.
+    pub fn map(&self, path: RelPath, is_file: bool) -> Result<RelPath> {
         match &self.single {
             None => Ok(path),
             Some(single) => {
-                ensure!(path.names().count() == 1, "the far end sent more than it was asked for");
+                let fits = is_file && path.names().count() == 1;
+                ensure!(fits, "the far end sent something else than the file it was asked for");
                 Ok(single.clone())
             }
         }

@@ -33,7 +33,7 @@ use crate::asked_names::AskedNames;
 use crate::destination::{DestinationTree, modified};
 use crate::messages::{
     CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, PIECE_MAX, ToReceiver, ToSender,
-    parse_message, send_replies,
+    is_single, parse_message, send_replies,
 };
 use crate::meter::{Meter, add};
 use crate::path_set::{IS_TAKEN, PathSet};
@@ -72,6 +72,8 @@ enum DiskWork {
 struct FileReceiver<'a> {
     options: &'a CopyOptions,
     asked: Option<AskedNames>,
+    /// The sender began the copy as one of a single file.
+    is_single: bool,
     taken: Option<&'a PathSet>,
     meter: &'a Meter,
     tree: DestinationTree,
@@ -123,6 +125,7 @@ pub fn receive(
     let receiver = FileReceiver {
         options,
         asked,
+        is_single: is_single(sources, has_directory),
         taken,
         meter,
         tree,
@@ -229,13 +232,13 @@ impl FileReceiver<'_> {
         }
     }
 
-    /// The path here for one of the sender's.
-    fn path(&self, named: &[u8], is_directory: bool) -> Result<RelPath> {
-        let path = RelPath::parse(named)?;
-        if let Some(asked) = self.asked.as_ref().filter(|_| !self.tree.is_single()) {
-            asked.check(&path, is_directory)?;
+    /// The path here of what the sender lists, if it may.
+    fn path(&self, entry: &ListedEntry) -> Result<RelPath> {
+        if let Some(asked) = &self.asked {
+            asked.check(entry, self.is_single)?;
         }
-        self.tree.map(path)
+        let is_file = matches!(entry.kind, ListedKind::File { .. });
+        self.tree.map(RelPath::parse(&entry.path)?, is_file)
     }
 
     fn take_entry(&self, mut entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
@@ -246,7 +249,7 @@ impl FileReceiver<'_> {
         let number = late.listed;
         late.listed += 1;
         let is_directory = matches!(entry.kind, ListedKind::Directory);
-        let path = self.path(&entry.path, is_directory)?;
+        let path = self.path(&entry)?;
         if let ListedKind::File { size, .. } = entry.kind {
             self.files.lock().unclosed.insert(number);
             add(&self.meter.files, 1);
@@ -278,8 +281,7 @@ impl FileReceiver<'_> {
             }
             ListedKind::Symlink { target } => self.make_symlink(&path, &entry, target),
             ListedKind::Hardlink { to } => {
-                let to = self.path(to, false)?;
-                late.add_hardlink(path.clone(), to);
+                late.add_hardlink(path.clone(), RelPath::parse(to)?);
                 Ok(())
             }
         };
