@@ -237,7 +237,8 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
                 let request = CopyRequest::Receive { destination, options: options.clone() };
                 let receiver = start(host, &request)?;
                 let sender = start(from, &ask_for(sources))?;
-                relay::relay(sender.channel(), receiver.channel(), taken.as_ref(), meter)?;
+                let (asked, taken) = (AskedNames::of(sources, options.recursive), taken.as_ref());
+                relay::relay(sender.channel(), receiver.channel(), &asked, taken, meter)?;
                 sender.close()?;
                 receiver.close()
             })
