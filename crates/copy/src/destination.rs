@@ -466,7 +466,8 @@ pub fn modified(stat: &Stat) -> SourceTime {
 pub fn expand_home(path: &[u8]) -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     match (path.strip_prefix(b"~"), home) {
-        (Some(b""), Some(home)) => home,
+        // Without a slash at its end, which would mean what is in it.
+        (Some(b""), Some(home)) => home.components().collect(),
         (Some([b'/', rest @ ..]), Some(home)) => {
             let rest =
                 rest.iter().position(|byte| *byte != b'/').map_or(&b""[..], |at| &rest[at..]);

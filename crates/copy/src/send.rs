@@ -64,7 +64,8 @@ struct FileSender<'a> {
     changed: Condvar,
 }
 
-/// Sends `sources`. What the far end has not taken is told to `meter`.
+/// Sends `sources`, which are paths as they stand. What the far end has not taken is told to
+/// `meter`.
 ///
 /// # Errors
 /// The copy cannot go on: the channel has failed, or the receiver said so.
