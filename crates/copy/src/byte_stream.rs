@@ -20,8 +20,8 @@ use crate::messages::{
     send_replies,
 };
 use crate::meter::{Meter, add};
-use crate::received_file::{PART, forget_record};
-use crate::rel_path::{RelPath, escape};
+use crate::received_file::forget_record;
+use crate::rel_path::{PART, RelPath, escape};
 use crate::throttle::Throttle;
 
 /// Sends all of `input`, and waits until the far end has it.
@@ -201,7 +201,7 @@ impl Write for NewFile {
     fn flush(&mut self) -> io::Result<()> {
         rustix::fs::fchmod(&self.file, self.mode()?)?;
         rustix::fs::fsync(&self.file)?;
-        self.place.beside(PART).rename(&self.place)?;
+        self.place.beside(PART).rename_open(&self.file, &self.place)?;
         Ok(rustix::fs::fsync(&*self.place.dir)?)
     }
 }

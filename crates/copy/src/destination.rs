@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use weft_sync::Mutex;
 
 use crate::messages::{ListedEntry, SourceTime, Xattr, is_single};
-use crate::rel_path::{RelPath, companion, escape};
+use crate::rel_path::{LINK, RelPath, companion, escape};
 
 /// Permissions that are carried. Set-user-ID and set-group-ID are not: a sender must not make
 /// programs that run as somebody else.
@@ -137,11 +137,10 @@ impl EntryPlace {
             }
             // Whoever had the lock may have renamed it.
             let opened = rustix::fs::fstat(&file)?;
-            let is_same = |stat: Stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino);
             if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
                 return Err(io::Error::other("its partial file is no regular file"));
             }
-            if self.stat()?.is_some_and(is_same) {
+            if self.stat()?.is_some_and(|there| is_same(&there, &opened)) {
                 return Ok(file);
             }
         }
@@ -164,8 +163,7 @@ impl EntryPlace {
         }
         // Whoever had the lock may have renamed it.
         let opened = rustix::fs::fstat(&file)?;
-        let is_same = |stat: Stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino);
-        let is_there = self.stat()?.is_some_and(is_same);
+        let is_there = self.stat()?.is_some_and(|there| is_same(&there, &opened));
         if is_there && FileType::from_raw_mode(opened.st_mode) == FileType::RegularFile {
             rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
             return Ok(true);
@@ -180,6 +178,19 @@ impl EntryPlace {
     pub fn rename(&self, to: &Self) -> io::Result<()> {
         to.check_replaceable()?;
         Ok(rustix::fs::renameat(&*self.dir, &self.name, &*to.dir, &to.name)?)
+    }
+
+    /// The same for the file there that is open as `file`. Another one that has replaced it does
+    /// not get the name.
+    ///
+    /// # Errors
+    /// It was replaced; or as [`EntryPlace::rename`].
+    pub fn rename_open(&self, file: &File, to: &Self) -> io::Result<()> {
+        let opened = rustix::fs::fstat(file)?;
+        match self.stat()? {
+            Some(there) if is_same(&there, &opened) => self.rename(to),
+            _ => Err(io::Error::other("its partial file was replaced by something else")),
+        }
     }
 
     /// Removes the file there, if there is one.
@@ -198,7 +209,7 @@ impl EntryPlace {
     /// # Errors
     /// The system refuses.
     pub fn make_symlink(&self, target: &[u8]) -> io::Result<()> {
-        let new = self.beside("weft-link");
+        let new = self.beside(LINK);
         new.remove()?;
         rustix::fs::symlinkat(OsStr::from_bytes(target), &*new.dir, &new.name)?;
         // If it cannot have its name, that is the reason to tell.
@@ -219,7 +230,7 @@ impl EntryPlace {
     /// # Errors
     /// The system refuses.
     pub fn make_hardlink(&self, to: &Self) -> io::Result<()> {
-        let new = self.beside("weft-link");
+        let new = self.beside(LINK);
         new.remove()?;
         let none = AtFlags::empty();
         rustix::fs::linkat(&*to.dir, &to.name, &*new.dir, &new.name, none)?;
@@ -422,6 +433,10 @@ fn has_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> bool {
     let mut there = vec![0; value.len() + 1];
     let len = rustix::fs::fgetxattr(fd, OsStr::from_bytes(name), &mut there[..]);
     len.is_ok_and(|len| there[..len] == *value)
+}
+
+fn is_same(a: &Stat, b: &Stat) -> bool {
+    (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
 fn is_owned_by(stat: &Stat, uid: Uid, gid: Gid) -> bool {

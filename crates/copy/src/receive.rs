@@ -39,13 +39,15 @@ use crate::meter::{Meter, add};
 use crate::path_set::{IS_TAKEN, PathSet};
 use crate::received_file::{LargeFile, write_small};
 use crate::record::SourceIdentity;
-use crate::rel_path::{RelPath, escape};
+use crate::rel_path::{RelPath, escape, is_companion};
 use crate::work_queue::WorkQueue;
 
 /// Threads that check and write, at most.
 const WORKERS_MAX: usize = 4;
 /// Messages that wait for a worker, at most.
 const QUEUE_MAX: usize = 64;
+/// Why a file is refused that has the name of what a copy keeps beside another.
+const IS_COMPANION: &str = "its name is that of a partial file of a copy";
 
 /// What workers do.
 enum ReceiveWork {
@@ -255,11 +257,8 @@ impl FileReceiver<'_> {
             add(&self.meter.files, 1);
             add(&self.meter.bytes, size);
         }
-        if !is_directory
-            && let Some(taken) = self.taken
-            && !taken.insert(path.as_bytes())?
-        {
-            let error = io::Error::other(IS_TAKEN);
+        if !is_directory && let Some(why) = self.refusal(&path)? {
+            let error = io::Error::other(why);
             return match entry.kind {
                 ListedKind::File { .. } => self.failed(number, &path, &error),
                 _ => self.problem(&path, &error),
@@ -290,6 +289,18 @@ impl FileReceiver<'_> {
             Err(error) => self.problem(&path, &error),
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Why no file or link may have this path, if none may.
+    fn refusal(&self, path: &RelPath) -> Result<Option<&'static str>> {
+        if path.split().is_some_and(|(_, name)| is_companion(name)) {
+            return Ok(Some(IS_COMPANION));
+        }
+        let is_taken = match self.taken {
+            Some(taken) => !taken.insert(path.as_bytes())?,
+            None => false,
+        };
+        Ok(is_taken.then_some(IS_TAKEN))
     }
 
     /// Something that is no file could not be made.

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use walkdir::WalkDir;
 
 use crate::messages::{CopyOptions, ListedEntry, ListedKind, SourceTime, Xattr};
-use crate::rel_path::escape;
+use crate::rel_path::{escape, is_companion};
 
 /// Bytes of the extended attributes of an entry, at most.
 const XATTRS_MAX: usize = 64 * 1024;
@@ -132,7 +132,7 @@ pub fn list(
             Ok(_) => walk(root, &top_name(source), options, &mut seen, each)?,
         }
     }
-    Ok(())
+    seen.leftovers.problem().map_or(Ok(()), |why| each(Listing::Problem(why)))
 }
 
 /// The name of a source at the top of the destination. With a slash at the end, or without a name
@@ -148,6 +148,29 @@ struct SeenNames {
     hardlinks: HashMap<InodeKey, Vec<u8>>,
     /// Where several sources may have one path: each path, and whether it is a directory.
     paths: Option<HashMap<Vec<u8>, (bool, InodeKey)>>,
+    leftovers: Leftovers,
+}
+
+/// What copies to the source have left, or are about to write: it is not copied, and told of once.
+#[derive(Default)]
+struct Leftovers {
+    first: Option<PathBuf>,
+    more: u64,
+}
+
+impl Leftovers {
+    fn add(&mut self, path: &Path) {
+        match self.first {
+            None => self.first = Some(path.to_path_buf()),
+            Some(_) => self.more += 1,
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let first = show(self.first.as_ref()?);
+        let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
+        Some(format!("{first}{more}: what an unfinished copy to there keeps is not copied"))
+    }
 }
 
 /// What has the path of an entry already.
@@ -165,7 +188,11 @@ impl SeenNames {
         let tops: Vec<_> = sources.iter().map(|source| top_name(source)).collect();
         let different = tops.iter().filter(|top| !top.is_empty()).collect::<HashSet<_>>().len();
         let may_merge = tops.len() > 1 && different < tops.len();
-        Self { hardlinks: HashMap::new(), paths: may_merge.then(HashMap::new) }
+        Self {
+            hardlinks: HashMap::new(),
+            paths: may_merge.then(HashMap::new),
+            leftovers: Leftovers::default(),
+        }
     }
 
     fn before(&mut self, path: &[u8], metadata: &Metadata) -> PathBefore {
@@ -198,6 +225,10 @@ fn walk(
             }
             Ok(found) => found,
         };
+        if found.depth() > 0 && !found.file_type().is_dir() && is_companion(found.file_name()) {
+            seen.leftovers.add(found.path());
+            continue;
+        }
         let below = found.path().strip_prefix(root).unwrap_or(Path::new(""));
         let path = join(top, below.as_os_str().as_bytes());
         let metadata = match found.depth() {

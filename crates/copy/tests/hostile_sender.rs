@@ -1,5 +1,6 @@
 //! A sender that wants to write where it must not, or to be believed what is not so.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::PipeReader;
 use std::path::Path;
@@ -14,6 +15,7 @@ use weft_copy::messages::{
 };
 use weft_copy::meter::{Meter, ShowStyle};
 use weft_copy::receive;
+use weft_copy::rel_path::companion;
 use weft_session::MessageChannel;
 use weft_testkit::Dir;
 
@@ -234,6 +236,23 @@ fn a_directory_that_was_asked_for_does_not_come_as_a_file() {
     let messages = vec![begin_single(), listed(vec![file("f", 4)]), good_piece(0, b"evil"), done()];
     receive_asked("results/", &at, messages).unwrap_err();
     assert!(!at.exists());
+}
+
+#[test]
+fn a_file_does_not_have_the_name_of_a_partial_one() {
+    let dir = places("partial-name");
+    let part = companion(OsStr::new("f"), "weft-part");
+    let part = file(std::str::from_utf8(&part).unwrap(), 4);
+    let messages = vec![
+        begin(),
+        listed(vec![part, file("f", 4)]),
+        good_piece(0, b"evil"),
+        good_piece(1, b"good"),
+        done(),
+    ];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 1);
+    assert_eq!(fs::read(dir.path("to/f")).unwrap(), b"good");
+    assert_eq!(fs::read_dir(dir.path("to")).unwrap().count(), 1);
 }
 
 #[test]
