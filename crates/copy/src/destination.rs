@@ -7,6 +7,8 @@
 //!
 //! Order: [`DestinationTree::open`]; [`DestinationTree::place`] for each path; then the rest.
 
+mod attributes;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -17,18 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid,
-};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use weft_sync::Mutex;
 
-use crate::messages::{ListedEntry, SourceTime, Xattr, is_single};
+use crate::messages::{SourceTime, is_single};
 use crate::rel_path::{LINK, RelPath, companion, escape};
 
-/// Permissions that are carried. Set-user-ID and set-group-ID are not: a sender must not make
-/// programs that run as somebody else.
-const MODE_MASK: u32 = 0o1777;
 /// All that a mode may have.
 const ALL_MODE_BITS: u32 = 0o7777;
 /// How long another copy that writes the same file may take to end, in steps of [`LOCK_PAUSE`]: one
@@ -376,76 +373,10 @@ impl DestinationTree {
             Err(errno) => Err(errno.into()),
         }
     }
-
-    /// Gives what `fd` is the attributes of `entry`.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub fn set_attributes(&self, fd: BorrowedFd<'_>, entry: &ListedEntry) -> io::Result<()> {
-        // A change is an entry in the journal of the file system, even if it changes nothing.
-        let now = rustix::fs::fstat(fd)?;
-        let other = self.owner(entry).filter(|&(uid, gid)| !is_owned_by(&now, uid, gid));
-        if let Some((uid, gid)) = other {
-            rustix::fs::fchown(fd, Some(uid), Some(gid))?;
-        }
-        // Those of the system are not a sender's to set.
-        let is_missing =
-            |(name, value): &&Xattr| name.starts_with(b"user.") && !has_xattr(fd, name, value);
-        let missing: Vec<_> = entry.xattrs.iter().filter(is_missing).collect();
-        let is_opened = !missing.is_empty() && now.st_mode & 0o200 == 0;
-        if is_opened {
-            // The mode may forbid it.
-            let mode = Mode::from_raw_mode(now.st_mode & ALL_MODE_BITS | 0o200);
-            rustix::fs::fchmod(fd, mode)?;
-        }
-        for (name, value) in missing {
-            let name = OsStr::from_bytes(name);
-            rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())?;
-        }
-        let mode = entry.mode & MODE_MASK;
-        // A new owner takes bits of the mode away.
-        if other.is_some() || is_opened || now.st_mode & ALL_MODE_BITS != mode {
-            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
-        }
-        Ok(rustix::fs::futimens(fd, &times(entry.modified))?)
-    }
-
-    /// To whom root gives an entry. The number that means nobody is none to give it to.
-    fn owner(&self, entry: &ListedEntry) -> Option<(Uid, Gid)> {
-        let (uid, gid) = entry.owner;
-        let is_given = self.is_root && uid != u32::MAX && gid != u32::MAX;
-        is_given.then(|| (Uid::from_raw(uid), Gid::from_raw(gid)))
-    }
-
-    /// The same for a symbolic link, which has times and an owner only. Systems that cannot set
-    /// them leave them.
-    pub fn set_link_attributes(&self, place: &EntryPlace, entry: &ListedEntry) {
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        if let Some((uid, gid)) = self.owner(entry) {
-            let _ = rustix::fs::chownat(&*place.dir, &place.name, Some(uid), Some(gid), flags);
-        }
-        let times = times(entry.modified);
-        let _ = rustix::fs::utimensat(&*place.dir, &place.name, &times, flags);
-    }
-}
-
-fn has_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> bool {
-    let mut there = vec![0; value.len() + 1];
-    let len = rustix::fs::fgetxattr(fd, OsStr::from_bytes(name), &mut there[..]);
-    len.is_ok_and(|len| there[..len] == *value)
 }
 
 fn is_same(a: &Stat, b: &Stat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
-}
-
-fn is_owned_by(stat: &Stat, uid: Uid, gid: Gid) -> bool {
-    (stat.st_uid, stat.st_gid) == (uid.as_raw(), gid.as_raw())
-}
-
-fn times(modified: SourceTime) -> Timestamps {
-    let time = Timespec { tv_sec: modified.secs, tv_nsec: modified.nanos.min(999_999_999).into() };
-    Timestamps { last_access: time, last_modification: time }
 }
 
 fn open_dir(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
@@ -501,7 +432,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::messages::ListedKind;
 
     fn set_mode(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -534,32 +464,6 @@ mod tests {
         let place = tree.unwrap().place(&RelPath::parse(b"sub/file").unwrap()).unwrap().unwrap();
         let error = place.beside("weft-part").open_partial().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-    }
-
-    /// The mode matters to others than root.
-    #[test]
-    fn attributes_are_set_where_the_mode_forbids_it() {
-        let dir = weft_testkit::Dir::new("read-only-xattrs");
-        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
-        let path = dir.write("file", "content");
-        let none = rustix::fs::XattrFlags::empty();
-        if rustix::fs::setxattr(&path, "user.weft", b"old", none).is_err() {
-            return weft_testkit::skip("the file system has no extended attributes");
-        }
-        set_mode(&path, 0o444);
-        let entry = ListedEntry {
-            path: b"file".to_vec(),
-            kind: ListedKind::File { size: 7, digest: None },
-            mode: 0o444,
-            modified: SourceTime::default(),
-            owner: (u32::MAX, u32::MAX),
-            xattrs: vec![(b"user.weft".to_vec(), b"new".to_vec())],
-        };
-        let file = File::open(&path).unwrap();
-        tree.unwrap().set_attributes(file.as_fd(), &entry).unwrap();
-        assert!(has_xattr(file.as_fd(), b"user.weft", b"new"));
-        assert!(!has_xattr(file.as_fd(), b"user.weft", b"ne"));
-        assert_eq!(mode(&path), 0o444);
     }
 
     #[test]
