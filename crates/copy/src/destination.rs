@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -49,6 +49,8 @@ pub struct DestinationTree {
     /// The directory that was used last: most files follow one of the same.
     last: Mutex<Option<(RelPath, DirFd)>>,
     is_root: bool,
+    /// The first reason why the system has not given a file to its owner.
+    owner_refusal: OnceLock<Errno>,
 }
 
 /// A place for an entry: the directory that it is to be in, and its name there.
@@ -283,7 +285,14 @@ impl DestinationTree {
             }
         };
         let is_root = rustix::process::geteuid().is_root();
-        Ok(Self { root, named, single, last: Mutex::default(), is_root })
+        Ok(Self {
+            root,
+            named,
+            single,
+            last: Mutex::default(),
+            is_root,
+            owner_refusal: OnceLock::new(),
+        })
     }
 
     /// The destination itself.

@@ -26,7 +26,7 @@ impl DestinationTree {
         let now = rustix::fs::fstat(fd)?;
         let other = self.owner(entry).filter(|&(uid, gid)| !is_owned_by(&now, uid, gid));
         if let Some((uid, gid)) = other {
-            rustix::fs::fchown(fd, Some(uid), Some(gid))?;
+            self.give(fd, uid, gid)?;
         }
         // Those of the system are not a sender's to set.
         let is_missing =
@@ -49,6 +49,26 @@ impl DestinationTree {
             rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
         }
         Ok(rustix::fs::futimens(fd, &times(entry.modified))?)
+    }
+
+    /// Gives what `fd` is to another user. Root may not everywhere: not to a user without a number
+    /// in its namespace, and not on file systems without owners or of servers that distrust it.
+    /// The content is worth having all the same, and [`DestinationTree::owner_refusal`] keeps why.
+    /// It must then not run as whom it belongs to instead, which [`MODE_MASK`] sees to.
+    fn give(&self, fd: BorrowedFd<'_>, uid: Uid, gid: Gid) -> io::Result<()> {
+        match rustix::fs::fchown(fd, Some(uid), Some(gid)) {
+            Err(errno @ (Errno::PERM | Errno::INVAL)) => {
+                self.owner_refusal.get_or_init(|| errno);
+                Ok(())
+            }
+            given => Ok(given?),
+        }
+    }
+
+    /// Why something has another owner than at its source, though root copied it.
+    pub fn owner_refusal(&self) -> Option<io::Error> {
+        let error = io::Error::from(*self.owner_refusal.get()?);
+        Some(io::Error::other(format!("files are not given to their owners: {error}")))
     }
 
     /// To whom root gives an entry. The number that means nobody is none to give it to.

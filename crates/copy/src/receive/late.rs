@@ -89,6 +89,10 @@ impl FileReceiver<'_> {
                 self.problem(path, &error)?;
             }
         }
+        // Once for all, since it is so for all or many of them.
+        if let Some(error) = self.tree.owner_refusal() {
+            self.problem(&RelPath::default(), &error)?;
+        }
         let needs_flush = !late.hardlinks.is_empty() || self.needs_flush.load(Ordering::Relaxed);
         if let Some(root) = self.tree.root().filter(|_| needs_flush && !self.options.dry_run) {
             rustix::fs::syncfs(root).map_err(io::Error::from).context("flushing the disk")?;
