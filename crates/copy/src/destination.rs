@@ -8,11 +8,12 @@
 //! Order: [`DestinationTree::open`]; [`DestinationTree::place`] for each path; then the rest.
 
 mod attributes;
+mod written;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,7 @@ use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use weft_sync::Mutex;
 
+use self::written::WrittenSystems;
 use crate::messages::{SourceTime, is_single};
 use crate::rel_path::{LINK, RelPath, companion, escape};
 
@@ -51,6 +53,7 @@ pub struct DestinationTree {
     is_root: bool,
     /// The first reason why the system has not given a file to its owner.
     owner_refusal: OnceLock<Errno>,
+    written: WrittenSystems,
 }
 
 /// A place for an entry: the directory that it is to be in, and its name there.
@@ -292,12 +295,8 @@ impl DestinationTree {
             last: Mutex::default(),
             is_root,
             owner_refusal: OnceLock::new(),
+            written: WrittenSystems::default(),
         })
-    }
-
-    /// The destination itself.
-    pub fn root(&self) -> Option<BorrowedFd<'_>> {
-        self.root.as_ref().map(|root| root.as_fd())
     }
 
     /// A path of the sender's as a person may find it here.

@@ -93,8 +93,6 @@ struct FileReceiver<'a> {
     /// Files that are not there as the sender has them: a link to one would have other content.
     failed: PathSet,
     is_finished: AtomicBool,
-    /// Something was written that was not flushed by itself.
-    needs_flush: AtomicBool,
     to: ChannelSender,
 }
 
@@ -140,7 +138,6 @@ pub fn receive(
         late: Mutex::default(),
         failed: PathSet::default(),
         is_finished: AtomicBool::new(false),
-        needs_flush: AtomicBool::new(false),
         to,
     };
     let outcome = thread::scope(|scope| receiver.run(scope, channel));
@@ -271,7 +268,6 @@ impl FileReceiver<'_> {
             }
             _ if self.options.dry_run => Ok(()),
             ListedKind::Directory => {
-                self.needs_flush.store(true, Ordering::Relaxed);
                 let made = self.tree.make_directory(&path, entry.mode);
                 if made.is_ok() {
                     late.add_directory(path.clone(), entry);
@@ -317,7 +313,7 @@ impl FileReceiver<'_> {
         let Some(place) = self.tree.place(path)? else { return Ok(()) };
         let is_there = place.read_symlink().is_ok_and(|there| there == target);
         if !is_there {
-            self.needs_flush.store(true, Ordering::Relaxed);
+            self.tree.writes_in(&place.dir)?;
             place.make_symlink(target)?;
         }
         self.tree.set_link_attributes(&place, entry);
@@ -408,7 +404,6 @@ impl FileReceiver<'_> {
             None
         };
         if size == 0 {
-            self.needs_flush.store(true, Ordering::Relaxed);
             write_small(&self.tree, &place, &entry, None, false)?;
             self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
             return Ok(());
@@ -576,7 +571,6 @@ impl FileReceiver<'_> {
             let Some(bytes) = bytes.filter(|_| piece.is_last) else {
                 return Err(io::Error::other("the far end sent it in parts"));
             };
-            self.needs_flush.store(true, Ordering::Relaxed);
             let piece = Some((piece, bytes));
             write_small(&self.tree, &file.place, &file.entry, piece, self.options.read_back)?;
             add_bytes();
@@ -589,7 +583,6 @@ impl FileReceiver<'_> {
         if step.is_whole && large.is_for_flusher() {
             self.disk.put(DiskWork::Finish(Arc::clone(file)));
         } else if step.is_whole {
-            self.needs_flush.store(true, Ordering::Relaxed);
             large.finish(&self.tree, &file.place, &file.entry)?;
             return Ok(true);
         } else if step.wants_checkpoint {

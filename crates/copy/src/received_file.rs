@@ -181,6 +181,9 @@ impl LargeFile {
     ) -> io::Result<()> {
         let mut is_finished = self.is_finished.lock();
         let is_flushed = self.is_for_flusher();
+        if !is_flushed {
+            tree.writes_in(&place.dir)?;
+        }
         // A hole at the end. Not before: a power failure could leave all of the length, and none of
         // the bytes of a file that is not flushed.
         self.file.set_len(self.size)?;
@@ -262,6 +265,7 @@ pub(crate) fn write_small(
     reads_back: bool,
 ) -> io::Result<()> {
     let bytes = piece.map_or(&[][..], |(_, bytes)| bytes);
+    tree.writes_in(&place.dir)?;
     let part = place.beside(PART);
     let file = part.open_partial()?;
     forget_record(place)?;
