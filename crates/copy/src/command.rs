@@ -226,8 +226,8 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
             let limit_bps = options.limit_bps;
             let session =
                 start(host, &CopyRequest::SendStream { source: source.clone(), limit_bps })?;
-            let mut output = std::io::stdout().lock();
-            byte_stream::receive(session.channel(), &mut output, meter).context(host.clone())?;
+            let output = std::io::stdout().lock();
+            byte_stream::receive(session.channel(), output, meter).context(host.clone())?;
             session.close()
         }
         CopyRoute::Across { groups, host, destination } => {
