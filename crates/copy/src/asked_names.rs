@@ -1,7 +1,8 @@
-//! The names at the top of what a far end may send: those of the sources that it was asked for. One
-//! that is asked for a file could otherwise send another, such as a start-up file of the shell.
+//! What a far end may list: the names of the sources that it was asked for, and what is below them.
+//! One that is asked for a file could otherwise send another, such as a start-up file of the shell,
+//! or a link in its place that the next copy to there would follow.
 //!
-//! Order: [`AskedNames::of`], then [`AskedNames::check`] for each path that comes.
+//! Order: [`AskedNames::of`], then [`AskedNames::check`] for each entry that comes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
+use crate::messages::{ListedEntry, ListedKind};
 use crate::rel_path::{RelPath, escape};
 use crate::wildcard;
 
@@ -30,23 +32,47 @@ impl AskedNames {
         Self { any: names.len() < sources.len(), names, recursive }
     }
 
-    /// Whether the far end may send `path`, which is a directory if it `is_directory`.
+    /// Whether the far end may list `entry`, in a copy that it began as one of a single file if
+    /// `is_single`.
     ///
     /// # Errors
     /// It was not asked for that.
-    pub fn check(&self, path: &RelPath, is_directory: bool) -> Result<()> {
+    pub fn check(&self, entry: &ListedEntry, is_single: bool) -> Result<()> {
+        let path = RelPath::parse(&entry.path)?;
+        let is_top = path.names().count() == 1;
+        let is_file = matches!(entry.kind, ListedKind::File { .. });
+        let is_directory = matches!(entry.kind, ListedKind::Directory);
+        let is_asked = self.names_path(&path, is_directory)
+            && match &entry.kind {
+                ListedKind::File { .. } | ListedKind::Directory => true,
+                // A source that is a link is followed; only what is in a directory is not.
+                ListedKind::Symlink { .. } => self.any || !is_top,
+                ListedKind::Hardlink { to } => self.names_path(&RelPath::parse(to)?, false),
+            };
+        let fits = !is_single || self.may_be_single() && is_file && is_top;
+        ensure!(
+            is_asked && fits,
+            "the far end sent `{}`, which it was not asked for",
+            escape(path.as_bytes())
+        );
+        Ok(())
+    }
+
+    /// Whether one file may be all that was asked for: neither the content of a directory nor
+    /// several sources are.
+    fn may_be_single(&self) -> bool {
+        !self.any && self.names.len() == 1
+    }
+
+    /// Whether `path`, which is a directory if it `is_directory`, is a source or below one.
+    fn names_path(&self, path: &RelPath, is_directory: bool) -> bool {
         let mut names = path.names();
         let top = names.next();
         let is_named =
             |top: &OsStr| self.names.iter().any(|asked| wildcard::is_meant(asked, top.as_bytes()));
         let is_asked = self.any || top.is_some_and(is_named);
         let is_deep = is_directory || names.next().is_some();
-        ensure!(
-            is_asked && (self.recursive || !is_deep),
-            "the far end sent `{}`, which it was not asked for",
-            escape(path.as_bytes())
-        );
-        Ok(())
+        is_asked && (self.recursive || !is_deep)
     }
 }
 
@@ -61,11 +87,32 @@ fn name_of(source: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::SourceTime;
+
+    const FILE: ListedKind = ListedKind::File { size: 1, digest: None };
+
+    fn link(target: &str) -> ListedKind {
+        ListedKind::Symlink { target: target.into() }
+    }
+
+    fn entry(path: &str, kind: ListedKind) -> ListedEntry {
+        ListedEntry {
+            path: path.into(),
+            kind,
+            mode: 0o644,
+            modified: SourceTime::default(),
+            owner: (0, 0),
+            xattrs: Vec::new(),
+        }
+    }
+
+    fn asked(sources: &[&str], recursive: bool) -> AskedNames {
+        let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+        AskedNames::of(&sources, recursive)
+    }
 
     fn allows(sources: &[&str], path: &str) -> bool {
-        let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
-        let path = RelPath::parse(path.as_bytes()).unwrap();
-        AskedNames::of(&sources, true).check(&path, false).is_ok()
+        asked(sources, true).check(&entry(path, FILE), false).is_ok()
     }
 
     #[test]
@@ -82,9 +129,37 @@ mod tests {
 
     #[test]
     fn without_directories_no_directory_may_come() {
-        let asked = AskedNames::of(&[b"dir".to_vec()], false);
-        let check = |path: &[u8], is_dir| asked.check(&RelPath::parse(path).unwrap(), is_dir);
-        assert!(check(b"dir", false).is_ok());
-        assert!(check(b"dir", true).is_err() && check(b"dir/x", false).is_err());
+        let asked = asked(&["dir"], false);
+        let check = |path, kind| asked.check(&entry(path, kind), false);
+        assert!(check("dir", FILE).is_ok());
+        assert!(check("dir", ListedKind::Directory).is_err() && check("dir/x", FILE).is_err());
+    }
+
+    #[test]
+    fn a_source_does_not_come_as_a_link() {
+        let allows = |sources: &[&str], path: &str, kind| {
+            asked(sources, true).check(&entry(path, kind), false).is_ok()
+        };
+        assert!(!allows(&["notes"], "notes", link("/etc/passwd")));
+        assert!(!allows(&["no*"], "notes", link("/etc/passwd")));
+        assert!(allows(&["notes"], "notes/a", link("b")) && allows(&["notes/"], "a", link("b")));
+        let hard = |to: &str| ListedKind::Hardlink { to: to.into() };
+        assert!(allows(&["a", "b"], "b", hard("a")) && !allows(&["a", "b"], "b", hard("c")));
+    }
+
+    #[test]
+    fn a_single_file_is_a_file_that_was_named() {
+        let allows = |sources: &[&str], path: &str, kind| {
+            asked(sources, true).check(&entry(path, kind), true).is_ok()
+        };
+        assert!(allows(&["d/notes"], "notes", FILE) && allows(&["~/no*"], "notes", FILE));
+        for kind in [link("x"), ListedKind::Directory, ListedKind::Hardlink { to: "notes".into() }]
+        {
+            assert!(!allows(&["notes"], "notes", kind.clone()), "{kind:?}");
+            assert!(!allows(&["notes/"], "x", kind.clone()), "{kind:?}");
+        }
+        assert!(!allows(&["notes/"], "x", FILE), "a directory was asked for");
+        assert!(!allows(&["notes", "x"], "notes", FILE), "two were asked for");
+        assert!(!allows(&["notes"], "notes/x", FILE));
     }
 }

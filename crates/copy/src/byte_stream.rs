@@ -9,9 +9,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FileType, Mode};
+use weft_os::blocking::Blocking;
 use weft_session::{ChannelSender, MessageChannel};
 
 use crate::destination::{DestinationTree, EntryPlace, expand_home};
@@ -20,8 +22,8 @@ use crate::messages::{
     send_replies,
 };
 use crate::meter::{Meter, add};
-use crate::received_file::{PART, forget_record};
-use crate::rel_path::{RelPath, escape};
+use crate::received_file::forget_record;
+use crate::rel_path::{PART, RelPath, escape};
 use crate::throttle::Throttle;
 
 /// Sends all of `input`, and waits until the far end has it.
@@ -30,12 +32,12 @@ use crate::throttle::Throttle;
 /// It cannot be read, the channel has failed, or the far end said why it could not go on.
 pub fn send(
     channel: &MessageChannel,
-    input: impl Read,
+    input: impl Read + AsFd,
     limit_bps: Option<u64>,
     meter: &Meter,
 ) -> Result<()> {
     add(&meter.files, 1);
-    if let Err(error) = send_pieces(&channel.sender(), input, limit_bps, meter) {
+    if let Err(error) = send_pieces(&channel.sender(), Blocking(input), limit_bps, meter) {
         let why = format!("{error:#}");
         // What a failed channel could not carry is told here all the same.
         let _ = send_message(&channel.sender(), &ToReceiver::Problem(why), &[]);
@@ -98,9 +100,9 @@ fn said_by_receiver(channel: &MessageChannel) -> Option<anyhow::Error> {
 ///
 /// # Errors
 /// A piece is damaged, `output` takes no more, or the sender could not go on.
-pub fn receive(channel: &MessageChannel, output: &mut impl Write, meter: &Meter) -> Result<()> {
+pub fn receive(channel: &MessageChannel, output: impl Write + AsFd, meter: &Meter) -> Result<()> {
     add(&meter.files, 1);
-    let outcome = receive_pieces(channel, output, meter);
+    let outcome = receive_pieces(channel, &mut Blocking(output), meter);
     match &outcome {
         Ok(()) => {
             add(&meter.files_done, 1);
@@ -149,7 +151,8 @@ pub fn receive_file(channel: &MessageChannel, destination: &[u8], meter: &Meter)
     let mut file = NewFile::open(destination).inspect_err(|error| {
         let _ = send_replies(&channel.sender(), &[ToSender::Fatal(format!("{error:#}"))]);
     })?;
-    receive(channel, &mut file, meter).inspect_err(|_| file.discard())
+    let outcome = receive(channel, &mut file, meter);
+    outcome.inspect_err(|_| file.discard())
 }
 
 /// A file that is written under another name until [`Write::flush`] says that it is whole.
@@ -164,7 +167,7 @@ impl NewFile {
         let is_dir = destination.ends_with(b"/") || expand_home(destination).is_dir();
         ensure!(!is_dir, "{shown} is a directory: a stream needs a name");
         let tree = DestinationTree::open(destination, 1, false, false)?;
-        let path = tree.map(RelPath::parse(b"-")?)?;
+        let path = tree.map(RelPath::parse(b"-")?, true)?;
         let place = tree.place(&path)?.with_context(|| format!("{shown} has no place"))?;
         place.check_replaceable().with_context(|| format!("cannot make {shown}"))?;
         let file =
@@ -193,6 +196,12 @@ impl NewFile {
     }
 }
 
+impl AsFd for NewFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
@@ -201,7 +210,7 @@ impl Write for NewFile {
     fn flush(&mut self) -> io::Result<()> {
         rustix::fs::fchmod(&self.file, self.mode()?)?;
         rustix::fs::fsync(&self.file)?;
-        self.place.beside(PART).rename(&self.place)?;
+        self.place.beside(PART).rename_open(&self.file, &self.place)?;
         Ok(rustix::fs::fsync(&*self.place.dir)?)
     }
 }

@@ -226,8 +226,8 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
             let limit_bps = options.limit_bps;
             let session =
                 start(host, &CopyRequest::SendStream { source: source.clone(), limit_bps })?;
-            let mut output = std::io::stdout().lock();
-            byte_stream::receive(session.channel(), &mut output, meter).context(host.clone())?;
+            let output = std::io::stdout().lock();
+            byte_stream::receive(session.channel(), output, meter).context(host.clone())?;
             session.close()
         }
         CopyRoute::Across { groups, host, destination } => {
@@ -237,7 +237,8 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
                 let request = CopyRequest::Receive { destination, options: options.clone() };
                 let receiver = start(host, &request)?;
                 let sender = start(from, &ask_for(sources))?;
-                relay::relay(sender.channel(), receiver.channel(), taken.as_ref(), meter)?;
+                let (asked, taken) = (AskedNames::of(sources, options.recursive), taken.as_ref());
+                relay::relay(sender.channel(), receiver.channel(), &asked, taken, meter)?;
                 sender.close()?;
                 receiver.close()
             })

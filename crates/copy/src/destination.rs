@@ -7,28 +7,27 @@
 //!
 //! Order: [`DestinationTree::open`]; [`DestinationTree::place`] for each path; then the rest.
 
+mod attributes;
+mod written;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid,
-};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use weft_sync::Mutex;
 
-use crate::messages::{ListedEntry, SourceTime, Xattr};
-use crate::rel_path::{RelPath, companion, escape};
+use self::written::WrittenSystems;
+use crate::messages::{SourceTime, is_single};
+use crate::rel_path::{LINK, RelPath, companion, escape};
 
-/// Permissions that are carried. Set-user-ID and set-group-ID are not: a sender must not make
-/// programs that run as somebody else.
-const MODE_MASK: u32 = 0o1777;
 /// All that a mode may have.
 const ALL_MODE_BITS: u32 = 0o7777;
 /// How long another copy that writes the same file may take to end, in steps of [`LOCK_PAUSE`]: one
@@ -52,6 +51,9 @@ pub struct DestinationTree {
     /// The directory that was used last: most files follow one of the same.
     last: Mutex<Option<(RelPath, DirFd)>>,
     is_root: bool,
+    /// The first reason why the system has not given a file to its owner.
+    owner_refusal: OnceLock<Errno>,
+    written: WrittenSystems,
 }
 
 /// A place for an entry: the directory that it is to be in, and its name there.
@@ -137,11 +139,10 @@ impl EntryPlace {
             }
             // Whoever had the lock may have renamed it.
             let opened = rustix::fs::fstat(&file)?;
-            let is_same = |stat: Stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino);
             if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
                 return Err(io::Error::other("its partial file is no regular file"));
             }
-            if self.stat()?.is_some_and(is_same) {
+            if self.stat()?.is_some_and(|there| is_same(&there, &opened)) {
                 return Ok(file);
             }
         }
@@ -164,8 +165,7 @@ impl EntryPlace {
         }
         // Whoever had the lock may have renamed it.
         let opened = rustix::fs::fstat(&file)?;
-        let is_same = |stat: Stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino);
-        let is_there = self.stat()?.is_some_and(is_same);
+        let is_there = self.stat()?.is_some_and(|there| is_same(&there, &opened));
         if is_there && FileType::from_raw_mode(opened.st_mode) == FileType::RegularFile {
             rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
             return Ok(true);
@@ -180,6 +180,19 @@ impl EntryPlace {
     pub fn rename(&self, to: &Self) -> io::Result<()> {
         to.check_replaceable()?;
         Ok(rustix::fs::renameat(&*self.dir, &self.name, &*to.dir, &to.name)?)
+    }
+
+    /// The same for the file there that is open as `file`. Another one that has replaced it does
+    /// not get the name.
+    ///
+    /// # Errors
+    /// It was replaced; or as [`EntryPlace::rename`].
+    pub fn rename_open(&self, file: &File, to: &Self) -> io::Result<()> {
+        let opened = rustix::fs::fstat(file)?;
+        match self.stat()? {
+            Some(there) if is_same(&there, &opened) => self.rename(to),
+            _ => Err(io::Error::other("its partial file was replaced by something else")),
+        }
     }
 
     /// Removes the file there, if there is one.
@@ -198,7 +211,7 @@ impl EntryPlace {
     /// # Errors
     /// The system refuses.
     pub fn make_symlink(&self, target: &[u8]) -> io::Result<()> {
-        let new = self.beside("weft-link");
+        let new = self.beside(LINK);
         new.remove()?;
         rustix::fs::symlinkat(OsStr::from_bytes(target), &*new.dir, &new.name)?;
         // If it cannot have its name, that is the reason to tell.
@@ -219,7 +232,7 @@ impl EntryPlace {
     /// # Errors
     /// The system refuses.
     pub fn make_hardlink(&self, to: &Self) -> io::Result<()> {
-        let new = self.beside("weft-link");
+        let new = self.beside(LINK);
         new.remove()?;
         let none = AtFlags::empty();
         rustix::fs::linkat(&*to.dir, &to.name, &*new.dir, &new.name, none)?;
@@ -243,7 +256,7 @@ impl DestinationTree {
     ) -> Result<Self> {
         let named = expand_home(destination);
         let is_dir = fs::metadata(&named).map(|metadata| metadata.is_dir());
-        let needs_dir = has_directory || sources != 1 || destination.ends_with(b"/");
+        let needs_dir = !is_single(sources, has_directory) || destination.ends_with(b"/");
         let shown = escape(destination);
         let mut single = None;
         let at = match is_dir {
@@ -275,17 +288,15 @@ impl DestinationTree {
             }
         };
         let is_root = rustix::process::geteuid().is_root();
-        Ok(Self { root, named, single, last: Mutex::default(), is_root })
-    }
-
-    /// The destination itself.
-    pub fn root(&self) -> Option<BorrowedFd<'_>> {
-        self.root.as_ref().map(|root| root.as_fd())
-    }
-
-    /// Whether it is the name of one file, whatever that is called at its source.
-    pub fn is_single(&self) -> bool {
-        self.single.is_some()
+        Ok(Self {
+            root,
+            named,
+            single,
+            last: Mutex::default(),
+            is_root,
+            owner_refusal: OnceLock::new(),
+            written: WrittenSystems::default(),
+        })
     }
 
     /// A path of the sender's as a person may find it here.
@@ -296,15 +307,16 @@ impl DestinationTree {
         show(&self.named.join(OsStr::from_bytes(path.as_bytes())))
     }
 
-    /// The path here for one of the sender's.
+    /// The path here for one of the sender's, which is that of a file if it `is_file`.
     ///
     /// # Errors
-    /// The sender names more than the one file that was asked for.
-    pub fn map(&self, path: RelPath) -> Result<RelPath> {
+    /// The sender names something else than the one file that was asked for.
+    pub fn map(&self, path: RelPath, is_file: bool) -> Result<RelPath> {
         match &self.single {
             None => Ok(path),
             Some(single) => {
-                ensure!(path.names().count() == 1, "the far end sent more than it was asked for");
+                let fits = is_file && path.names().count() == 1;
+                ensure!(fits, "the far end sent something else than the file it was asked for");
                 Ok(single.clone())
             }
         }
@@ -369,72 +381,10 @@ impl DestinationTree {
             Err(errno) => Err(errno.into()),
         }
     }
-
-    /// Gives what `fd` is the attributes of `entry`.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub fn set_attributes(&self, fd: BorrowedFd<'_>, entry: &ListedEntry) -> io::Result<()> {
-        // A change is an entry in the journal of the file system, even if it changes nothing.
-        let now = rustix::fs::fstat(fd)?;
-        let other = self.owner(entry).filter(|&(uid, gid)| !is_owned_by(&now, uid, gid));
-        if let Some((uid, gid)) = other {
-            rustix::fs::fchown(fd, Some(uid), Some(gid))?;
-        }
-        // Those of the system are not a sender's to set.
-        let is_missing =
-            |(name, value): &&Xattr| name.starts_with(b"user.") && !has_xattr(fd, name, value);
-        let missing: Vec<_> = entry.xattrs.iter().filter(is_missing).collect();
-        let is_opened = !missing.is_empty() && now.st_mode & 0o200 == 0;
-        if is_opened {
-            // The mode may forbid it.
-            let mode = Mode::from_raw_mode(now.st_mode & ALL_MODE_BITS | 0o200);
-            rustix::fs::fchmod(fd, mode)?;
-        }
-        for (name, value) in missing {
-            let name = OsStr::from_bytes(name);
-            rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())?;
-        }
-        let mode = entry.mode & MODE_MASK;
-        // A new owner takes bits of the mode away.
-        if other.is_some() || is_opened || now.st_mode & ALL_MODE_BITS != mode {
-            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
-        }
-        Ok(rustix::fs::futimens(fd, &times(entry.modified))?)
-    }
-
-    /// To whom root gives an entry. The number that means nobody is none to give it to.
-    fn owner(&self, entry: &ListedEntry) -> Option<(Uid, Gid)> {
-        let (uid, gid) = entry.owner;
-        let is_given = self.is_root && uid != u32::MAX && gid != u32::MAX;
-        is_given.then(|| (Uid::from_raw(uid), Gid::from_raw(gid)))
-    }
-
-    /// The same for a symbolic link, which has times and an owner only. Systems that cannot set
-    /// them leave them.
-    pub fn set_link_attributes(&self, place: &EntryPlace, entry: &ListedEntry) {
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        if let Some((uid, gid)) = self.owner(entry) {
-            let _ = rustix::fs::chownat(&*place.dir, &place.name, Some(uid), Some(gid), flags);
-        }
-        let times = times(entry.modified);
-        let _ = rustix::fs::utimensat(&*place.dir, &place.name, &times, flags);
-    }
 }
 
-fn has_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> bool {
-    let mut there = vec![0; value.len() + 1];
-    let len = rustix::fs::fgetxattr(fd, OsStr::from_bytes(name), &mut there[..]);
-    len.is_ok_and(|len| there[..len] == *value)
-}
-
-fn is_owned_by(stat: &Stat, uid: Uid, gid: Gid) -> bool {
-    (stat.st_uid, stat.st_gid) == (uid.as_raw(), gid.as_raw())
-}
-
-fn times(modified: SourceTime) -> Timestamps {
-    let time = Timespec { tv_sec: modified.secs, tv_nsec: modified.nanos.min(999_999_999).into() };
-    Timestamps { last_access: time, last_modification: time }
+fn is_same(a: &Stat, b: &Stat) -> bool {
+    (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
 fn open_dir(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
@@ -470,7 +420,8 @@ pub fn modified(stat: &Stat) -> SourceTime {
 pub fn expand_home(path: &[u8]) -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     match (path.strip_prefix(b"~"), home) {
-        (Some(b""), Some(home)) => home,
+        // Without a slash at its end, which would mean what is in it.
+        (Some(b""), Some(home)) => home.components().collect(),
         (Some([b'/', rest @ ..]), Some(home)) => {
             let rest =
                 rest.iter().position(|byte| *byte != b'/').map_or(&b""[..], |at| &rest[at..]);
@@ -489,7 +440,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::messages::ListedKind;
 
     fn set_mode(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -522,32 +472,6 @@ mod tests {
         let place = tree.unwrap().place(&RelPath::parse(b"sub/file").unwrap()).unwrap().unwrap();
         let error = place.beside("weft-part").open_partial().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-    }
-
-    /// The mode matters to others than root.
-    #[test]
-    fn attributes_are_set_where_the_mode_forbids_it() {
-        let dir = weft_testkit::Dir::new("read-only-xattrs");
-        let tree = DestinationTree::open(dir.root().as_os_str().as_bytes(), 1, true, false);
-        let path = dir.write("file", "content");
-        let none = rustix::fs::XattrFlags::empty();
-        if rustix::fs::setxattr(&path, "user.weft", b"old", none).is_err() {
-            return weft_testkit::skip("the file system has no extended attributes");
-        }
-        set_mode(&path, 0o444);
-        let entry = ListedEntry {
-            path: b"file".to_vec(),
-            kind: ListedKind::File { size: 7, digest: None },
-            mode: 0o444,
-            modified: SourceTime::default(),
-            owner: (u32::MAX, u32::MAX),
-            xattrs: vec![(b"user.weft".to_vec(), b"new".to_vec())],
-        };
-        let file = File::open(&path).unwrap();
-        tree.unwrap().set_attributes(file.as_fd(), &entry).unwrap();
-        assert!(has_xattr(file.as_fd(), b"user.weft", b"new"));
-        assert!(!has_xattr(file.as_fd(), b"user.weft", b"ne"));
-        assert_eq!(mode(&path), 0o444);
     }
 
     #[test]

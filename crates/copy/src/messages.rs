@@ -178,6 +178,12 @@ pub enum ToReceiver {
     },
 }
 
+/// Whether a copy that [began](ToReceiver::Begin) so is of a single file, which may have another
+/// name here than at its source.
+pub fn is_single(sources: u32, has_directory: bool) -> bool {
+    sources == 1 && !has_directory
+}
+
 /// What became of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileOutcome {

@@ -42,6 +42,11 @@ impl SendPlan {
         self.waiting.retain(|piece| piece.file != file);
     }
 
+    /// Whether nothing is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// The pieces of the next message; `None` if nothing is wanted.
     pub fn next_pieces(&mut self) -> Option<Vec<PlannedPiece>> {
         let mut room = PIECE_MAX;

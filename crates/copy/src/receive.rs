@@ -33,19 +33,21 @@ use crate::asked_names::AskedNames;
 use crate::destination::{DestinationTree, modified};
 use crate::messages::{
     CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, PIECE_MAX, ToReceiver, ToSender,
-    parse_message, send_replies,
+    is_single, parse_message, send_replies,
 };
 use crate::meter::{Meter, add};
 use crate::path_set::{IS_TAKEN, PathSet};
 use crate::received_file::{LargeFile, write_small};
 use crate::record::SourceIdentity;
-use crate::rel_path::{RelPath, escape};
+use crate::rel_path::{RelPath, escape, is_companion};
 use crate::work_queue::WorkQueue;
 
 /// Threads that check and write, at most.
 const WORKERS_MAX: usize = 4;
 /// Messages that wait for a worker, at most.
 const QUEUE_MAX: usize = 64;
+/// Why a file is refused that has the name of what a copy keeps beside another.
+const IS_COMPANION: &str = "its name is that of a partial file of a copy";
 
 /// What workers do.
 enum ReceiveWork {
@@ -72,6 +74,8 @@ enum DiskWork {
 struct FileReceiver<'a> {
     options: &'a CopyOptions,
     asked: Option<AskedNames>,
+    /// The sender began the copy as one of a single file.
+    is_single: bool,
     taken: Option<&'a PathSet>,
     meter: &'a Meter,
     tree: DestinationTree,
@@ -89,8 +93,6 @@ struct FileReceiver<'a> {
     /// Files that are not there as the sender has them: a link to one would have other content.
     failed: PathSet,
     is_finished: AtomicBool,
-    /// Something was written that was not flushed by itself.
-    needs_flush: AtomicBool,
     to: ChannelSender,
 }
 
@@ -123,6 +125,7 @@ pub fn receive(
     let receiver = FileReceiver {
         options,
         asked,
+        is_single: is_single(sources, has_directory),
         taken,
         meter,
         tree,
@@ -135,7 +138,6 @@ pub fn receive(
         late: Mutex::default(),
         failed: PathSet::default(),
         is_finished: AtomicBool::new(false),
-        needs_flush: AtomicBool::new(false),
         to,
     };
     let outcome = thread::scope(|scope| receiver.run(scope, channel));
@@ -229,13 +231,13 @@ impl FileReceiver<'_> {
         }
     }
 
-    /// The path here for one of the sender's.
-    fn path(&self, named: &[u8], is_directory: bool) -> Result<RelPath> {
-        let path = RelPath::parse(named)?;
-        if let Some(asked) = self.asked.as_ref().filter(|_| !self.tree.is_single()) {
-            asked.check(&path, is_directory)?;
+    /// The path here of what the sender lists, if it may.
+    fn path(&self, entry: &ListedEntry) -> Result<RelPath> {
+        if let Some(asked) = &self.asked {
+            asked.check(entry, self.is_single)?;
         }
-        self.tree.map(path)
+        let is_file = matches!(entry.kind, ListedKind::File { .. });
+        self.tree.map(RelPath::parse(&entry.path)?, is_file)
     }
 
     fn take_entry(&self, mut entry: ListedEntry, late: &mut LateEntries) -> Result<()> {
@@ -246,17 +248,14 @@ impl FileReceiver<'_> {
         let number = late.listed;
         late.listed += 1;
         let is_directory = matches!(entry.kind, ListedKind::Directory);
-        let path = self.path(&entry.path, is_directory)?;
+        let path = self.path(&entry)?;
         if let ListedKind::File { size, .. } = entry.kind {
             self.files.lock().unclosed.insert(number);
             add(&self.meter.files, 1);
             add(&self.meter.bytes, size);
         }
-        if !is_directory
-            && let Some(taken) = self.taken
-            && !taken.insert(path.as_bytes())?
-        {
-            let error = io::Error::other(IS_TAKEN);
+        if !is_directory && let Some(why) = self.refusal(&path)? {
+            let error = io::Error::other(why);
             return match entry.kind {
                 ListedKind::File { .. } => self.failed(number, &path, &error),
                 _ => self.problem(&path, &error),
@@ -269,7 +268,6 @@ impl FileReceiver<'_> {
             }
             _ if self.options.dry_run => Ok(()),
             ListedKind::Directory => {
-                self.needs_flush.store(true, Ordering::Relaxed);
                 let made = self.tree.make_directory(&path, entry.mode);
                 if made.is_ok() {
                     late.add_directory(path.clone(), entry);
@@ -278,8 +276,7 @@ impl FileReceiver<'_> {
             }
             ListedKind::Symlink { target } => self.make_symlink(&path, &entry, target),
             ListedKind::Hardlink { to } => {
-                let to = self.path(to, false)?;
-                late.add_hardlink(path.clone(), to);
+                late.add_hardlink(path.clone(), RelPath::parse(to)?);
                 Ok(())
             }
         };
@@ -288,6 +285,18 @@ impl FileReceiver<'_> {
             Err(error) => self.problem(&path, &error),
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Why no file or link may have this path, if none may.
+    fn refusal(&self, path: &RelPath) -> Result<Option<&'static str>> {
+        if path.split().is_some_and(|(_, name)| is_companion(name)) {
+            return Ok(Some(IS_COMPANION));
+        }
+        let is_taken = match self.taken {
+            Some(taken) => !taken.insert(path.as_bytes())?,
+            None => false,
+        };
+        Ok(is_taken.then_some(IS_TAKEN))
     }
 
     /// Something that is no file could not be made.
@@ -304,7 +313,7 @@ impl FileReceiver<'_> {
         let Some(place) = self.tree.place(path)? else { return Ok(()) };
         let is_there = place.read_symlink().is_ok_and(|there| there == target);
         if !is_there {
-            self.needs_flush.store(true, Ordering::Relaxed);
+            self.tree.writes_in(&place.dir)?;
             place.make_symlink(target)?;
         }
         self.tree.set_link_attributes(&place, entry);
@@ -395,7 +404,6 @@ impl FileReceiver<'_> {
             None
         };
         if size == 0 {
-            self.needs_flush.store(true, Ordering::Relaxed);
             write_small(&self.tree, &place, &entry, None, false)?;
             self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
             return Ok(());
@@ -563,7 +571,6 @@ impl FileReceiver<'_> {
             let Some(bytes) = bytes.filter(|_| piece.is_last) else {
                 return Err(io::Error::other("the far end sent it in parts"));
             };
-            self.needs_flush.store(true, Ordering::Relaxed);
             let piece = Some((piece, bytes));
             write_small(&self.tree, &file.place, &file.entry, piece, self.options.read_back)?;
             add_bytes();
@@ -576,7 +583,6 @@ impl FileReceiver<'_> {
         if step.is_whole && large.is_for_flusher() {
             self.disk.put(DiskWork::Finish(Arc::clone(file)));
         } else if step.is_whole {
-            self.needs_flush.store(true, Ordering::Relaxed);
             large.finish(&self.tree, &file.place, &file.entry)?;
             return Ok(true);
         } else if step.wants_checkpoint {

@@ -23,6 +23,7 @@ use crate::destination::{DestinationTree, EntryPlace};
 use crate::messages::{FilePiece, ListedEntry, PIECE_MAX};
 use crate::partial::{FINISH, FinishStep, PartialFile};
 use crate::record::{CopyRecord, RECORD_MAX, SourceIdentity};
+use crate::rel_path::{NEW_RECORD, PART, RECORD};
 
 /// Bytes whose loss a crash is worth a flush.
 const AT_RISK_MAX: u64 = 32 << 20;
@@ -31,10 +32,6 @@ const AT_RISK_TIME: Duration = Duration::from_secs(1);
 /// Files from this size on are flushed before they are renamed, and finished by the thread that
 /// does so; smaller ones become durable with the end of the copy.
 const FLUSHED_FROM: u64 = 16 << 20;
-
-pub(crate) const PART: &str = "weft-part";
-const RECORD: &str = "weft-record";
-const NEW_RECORD: &str = "weft-record-new";
 
 /// A file of more than one piece.
 pub(crate) struct LargeFile {
@@ -184,6 +181,9 @@ impl LargeFile {
     ) -> io::Result<()> {
         let mut is_finished = self.is_finished.lock();
         let is_flushed = self.is_for_flusher();
+        if !is_flushed {
+            tree.writes_in(&place.dir)?;
+        }
         // A hole at the end. Not before: a power failure could leave all of the length, and none of
         // the bytes of a file that is not flushed.
         self.file.set_len(self.size)?;
@@ -196,7 +196,7 @@ impl LargeFile {
                     read_back(&self.file, &unread)?;
                 }
                 FinishStep::Rename => {
-                    place.beside(PART).rename(place)?;
+                    place.beside(PART).rename_open(&self.file, place)?;
                     *is_finished = true;
                 }
                 FinishStep::FlushDirectory if is_flushed => rustix::fs::fsync(&*place.dir)?,
@@ -252,7 +252,7 @@ fn write_record(place: &EntryPlace, record: &[u8]) -> io::Result<()> {
     file.set_len(0)?;
     file.write_all(record)?;
     rustix::fs::fdatasync(&file)?;
-    new.rename(&place.beside(RECORD))
+    new.rename_open(&file, &place.beside(RECORD))
 }
 
 /// Writes a file of one piece, or an empty one without any; reads it back from the disk if
@@ -265,6 +265,7 @@ pub(crate) fn write_small(
     reads_back: bool,
 ) -> io::Result<()> {
     let bytes = piece.map_or(&[][..], |(_, bytes)| bytes);
+    tree.writes_in(&place.dir)?;
     let part = place.beside(PART);
     let file = part.open_partial()?;
     forget_record(place)?;
@@ -277,7 +278,7 @@ pub(crate) fn write_small(
         read_back(&file, std::slice::from_ref(piece))?;
     }
     tree.set_attributes(file.as_fd(), entry)?;
-    part.rename(place)
+    part.rename_open(&file, place)
 }
 
 #[cfg(test)]
@@ -330,6 +331,28 @@ mod tests {
         // One that was due before, and comes late.
         file.checkpoint(&place).unwrap();
         assert_eq!(names(&dir), ["big"]);
+    }
+
+    /// By another copy, or by whoever may write there.
+    #[test]
+    fn what_has_replaced_a_partial_file_does_not_get_its_name() {
+        let dir = weft_testkit::Dir::new("replaced-partial");
+        let (tree, place) = tree(&dir);
+        let part = place.beside(PART);
+        let replace = || {
+            dir.write("other", "stale");
+            let other = EntryPlace { name: "other".into(), ..part.clone() };
+            other.rename(&part).unwrap();
+        };
+        let file = open(&place, PIECE_MAX, 1);
+        let bytes = vec![7; PIECE_MAX as usize];
+        let hash = Some(*blake3::hash(&bytes).as_bytes());
+        let piece = FilePiece { file: 0, offset: 0, len: PIECE_MAX, hash, is_last: true };
+        assert!(file.take(&piece, Some(&bytes)).unwrap().is_whole);
+        replace();
+        let error = file.finish(&tree, &place, &entry(PIECE_MAX)).unwrap_err();
+        assert!(error.to_string().contains("was replaced"), "{error}");
+        assert_eq!(place.stat().unwrap().map(|stat| stat.st_size), None);
     }
 
     #[test]

@@ -17,6 +17,18 @@ const NAME_MAX: usize = 255;
 const PATH_MAX: usize = 32 * 1024;
 /// Bytes of a file's name that the names of its partial file and record keep.
 const KEPT_MAX: usize = 200;
+/// Digits of the hash in such a name.
+const HASH_DIGITS: usize = 8;
+
+/// How the name of a partial file ends.
+pub(crate) const PART: &str = "weft-part";
+/// That of the record of what is in it.
+pub(crate) const RECORD: &str = "weft-record";
+/// That of a record that is being written.
+pub(crate) const NEW_RECORD: &str = "weft-record-new";
+/// That of a link that is being made.
+pub(crate) const LINK: &str = "weft-link";
+const SUFFIXES: [&str; 4] = [PART, RECORD, NEW_RECORD, LINK];
 
 /// A path below the destination; empty for the destination itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,8 +87,24 @@ pub fn companion(name: &OsStr, suffix: &str) -> Vec<u8> {
     let hash = blake3::hash(bytes).to_hex();
     let mut out = b".".to_vec();
     out.extend(kept);
-    out.extend(format!(".{}.{suffix}", &hash[..8]).into_bytes());
+    out.extend(format!(".{}.{suffix}", &hash[..HASH_DIGITS]).into_bytes());
     out
+}
+
+/// Whether a name is one that [`companion`] makes. A copy lists none of these and takes none: a
+/// file of this name and the one that it belongs to would be written in one place.
+pub fn is_companion(name: &OsStr) -> bool {
+    let is_of = |suffix: &&str| {
+        let rest = name.as_bytes().strip_prefix(b".")?.strip_suffix(suffix.as_bytes())?;
+        let (rest, hash) = rest.strip_suffix(b".")?.split_last_chunk::<HASH_DIGITS>()?;
+        let kept = rest.strip_suffix(b".")?;
+        Some(match kept.len() < KEPT_MAX {
+            true => companion(OsStr::from_bytes(kept), suffix) == name.as_bytes(),
+            // The rest of the name, of which the hash is, is not known.
+            false => kept.len() == KEPT_MAX && hash.iter().all(u8::is_ascii_hexdigit),
+        })
+    };
+    SUFFIXES.iter().any(|suffix| is_of(suffix).unwrap_or(false))
 }
 
 /// A name as a person may read it: what a terminal would obey, and what is no UTF-8, is escaped.
@@ -146,5 +174,19 @@ mod tests {
         assert_ne!(of(&a), of(&b));
         assert!(of(&a).len() <= NAME_MAX);
         assert!(of("f").starts_with(b".f.") && of("f").ends_with(b".weft-part"));
+    }
+
+    #[test]
+    fn companions_are_told_from_other_names() {
+        for name in ["f", ".f.", "x".repeat(199).as_str(), &"x".repeat(200), &"x".repeat(255)] {
+            for suffix in SUFFIXES {
+                let made = companion(OsStr::new(name), suffix);
+                assert!(is_companion(OsStr::from_bytes(&made)), "{}", escape(&made));
+            }
+        }
+        let long = format!(".{}.0123456x.weft-part", "x".repeat(200));
+        for name in [".f.weft-part", ".f.01234567.weft-part", "weft-part", ".weft-part", &long] {
+            assert!(!is_companion(OsStr::new(name)), "{name}");
+        }
     }
 }

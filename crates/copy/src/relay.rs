@@ -1,7 +1,9 @@
 //! From host to host through this one: passes on what a sender and a receiver say to each other.
 //!
-//! Invariant: messages go on as they came, and what is shown is read from them. Only an entry that
-//! would replace what another host has sent does not: the receivers do not know of each other.
+//! Invariant: messages go on as they came, and what is shown is read from them. An entry that the
+//! sender was not asked for ends the copy: the receiver, which does as it is told from here, does
+//! not know what that was. One that would replace what another host has sent is refused: the
+//! receivers do not know of each other.
 //!
 //! Order: [`relay`] is all.
 
@@ -13,29 +15,40 @@ use anyhow::{Context, Result, bail, ensure};
 use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::Mutex;
 
+use crate::asked_names::AskedNames;
 use crate::messages::{
     FileOutcome, FilePiece, ListedEntry, ListedKind, OPEN_FILES_MAX, ToReceiver, ToSender,
-    parse_message, parse_replies, send_message, send_replies,
+    is_single, parse_message, parse_replies, send_message, send_replies,
 };
 use crate::meter::{Meter, add};
 use crate::path_set::{IS_TAKEN, PathSet};
 use crate::rel_path::escape;
 
-/// Passes messages on until the copy is over. If several hosts send in turn, `taken` has what those
-/// before have listed.
+/// Passes messages on until the copy is over. The sender may list what it was `asked` for. If
+/// several hosts send in turn, `taken` has what those before have listed.
 ///
 /// # Errors
 /// It could not go on.
 pub fn relay(
     sender: &MessageChannel,
     receiver: &MessageChannel,
+    asked: &AskedNames,
     taken: Option<&PathSet>,
     meter: &Meter,
 ) -> Result<()> {
     meter.is_listed.store(false, Ordering::Relaxed);
     let files = Mutex::default();
+    let list = RelayedList {
+        listed: 0,
+        asked,
+        is_single: true,
+        taken,
+        refused: PathSet::default(),
+        sender: sender.sender(),
+        meter,
+    };
     thread::scope(|scope| {
-        let forward = scope.spawn(|| to_receiver(sender, receiver, taken, meter, &files));
+        let forward = scope.spawn(|| to_receiver(sender, receiver, list, &files));
         let outcome = to_sender(receiver, sender, meter, &files);
         if let Err(error) = &outcome {
             sender.abort(&format!("{error:#}"));
@@ -99,6 +112,9 @@ fn count((done, moved): (u64, u64), meter: &Meter) {
 /// What a sender lists, and what of it is refused here.
 struct RelayedList<'a> {
     listed: u64,
+    asked: &'a AskedNames,
+    /// The sender has not begun a copy of more than a single file.
+    is_single: bool,
     taken: Option<&'a PathSet>,
     /// Files that were refused.
     refused: PathSet,
@@ -111,6 +127,7 @@ impl RelayedList<'_> {
     fn take(&mut self, entries: &mut [ListedEntry], files: &Mutex<RelayedFiles>) -> Result<bool> {
         let mut is_changed = false;
         for entry in entries {
+            self.asked.check(entry, self.is_single)?;
             if let ListedKind::File { size, .. } = entry.kind {
                 add(&self.meter.files, 1);
                 add(&self.meter.bytes, size);
@@ -158,18 +175,19 @@ impl RelayedList<'_> {
 fn to_receiver(
     from: &MessageChannel,
     to: &MessageChannel,
-    taken: Option<&PathSet>,
-    meter: &Meter,
+    mut list: RelayedList<'_>,
     files: &Mutex<RelayedFiles>,
 ) -> Result<()> {
     let (mut incoming, outgoing) = (from.receiver(), to.sender());
-    let (sender, refused) = (from.sender(), PathSet::default());
-    let mut list = RelayedList { listed: 0, taken, refused, sender, meter };
+    let meter = list.meter;
     let mut passed = || -> Result<()> {
         while let Some(message) = incoming.recv()? {
             let bytes = message.into_bytes()?;
             let (head, _) = parse_message::<ToReceiver>(&bytes)?;
             match head {
+                ToReceiver::Begin { sources, has_directory } => {
+                    list.is_single = is_single(sources, has_directory);
+                }
                 ToReceiver::Entries(mut entries) => {
                     let is_changed = list.take(&mut entries, files)?;
                     if is_changed {

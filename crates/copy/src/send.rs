@@ -64,7 +64,8 @@ struct FileSender<'a> {
     changed: Condvar,
 }
 
-/// Sends `sources`. What the far end has not taken is told to `meter`.
+/// Sends `sources`, which are paths as they stand. What the far end has not taken is told to
+/// `meter`.
 ///
 /// # Errors
 /// The copy cannot go on: the channel has failed, or the receiver said so.
@@ -263,24 +264,45 @@ impl FileSender<'_> {
     fn read_and_send(&self) -> Result<()> {
         let mut room = vec![0; PIECE_MAX as usize];
         loop {
-            let planned = {
-                let mut planned = None;
-                let state = self.changed.wait_while(self.state.lock(), |state| {
-                    planned = state.plan.next_pieces();
-                    planned.is_none() && !state.is_over
-                });
-                drop(state);
-                planned
-            };
-            let Some(planned) = planned else { return Ok(()) };
+            let Some(planned) = self.next_pieces() else { return Ok(()) };
             self.send_pieces(&planned, &mut room)?;
         }
     }
 
+    /// The pieces of the next message, once the rate allows it; `None` at the end. Those of files
+    /// that are closed meanwhile are not waited for: many are, where what is sent unasked is there.
+    fn next_pieces(&self) -> Option<Vec<PlannedPiece>> {
+        let mut planned: Vec<PlannedPiece> = Vec::new();
+        let mut state = self.state.lock();
+        loop {
+            planned.retain(|piece| state.files.contains_key(&piece.file));
+            if state.is_over {
+                return None;
+            }
+            if planned.is_empty() {
+                planned = state.plan.next_pieces().unwrap_or_default();
+                if planned.is_empty() {
+                    let is_idle = |state: &mut SendState| state.plan.is_empty() && !state.is_over;
+                    state = self.changed.wait_while(state, is_idle);
+                }
+                continue;
+            }
+            let sent = planned.iter().filter(|piece| !piece.is_hole);
+            // Before they count as done.
+            match self.throttle.take(sent.map(|piece| piece.len as usize).sum()) {
+                Ok(()) => return Some(planned),
+                Err(wait) => {
+                    let is_same = |state: &mut SendState| {
+                        let is_open = |piece: &PlannedPiece| state.files.contains_key(&piece.file);
+                        !state.is_over && planned.iter().all(is_open)
+                    };
+                    state = self.changed.wait_timeout_while(state, wait, is_same);
+                }
+            }
+        }
+    }
+
     fn send_pieces(&self, planned: &[PlannedPiece], room: &mut [u8]) -> Result<()> {
-        // Before they count as done.
-        let wanted = planned.iter().filter(|piece| !piece.is_hole);
-        self.throttle.wait(wanted.map(|piece| piece.len as usize).sum());
         let mut used = 0;
         let mut pieces = Vec::with_capacity(planned.len());
         for piece in planned {

@@ -1,11 +1,14 @@
 //! What there is to send: sources as they are named, and all that is in them.
 //!
 //! Invariant: a directory comes before what is in it, and a file before its other names. Links
-//! below a source are listed as links and never followed; a source that is a link is.
+//! below a source are listed as links and never followed; a source that is a link is. A source is
+//! the path that it says, also if that begins with `~`: who was given it by a user has expanded it,
+//! and a second time would take a file of this name for the home directory.
 //!
 //! Order: [`describe`] for how many there are; then [`list`].
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -17,9 +20,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use walkdir::WalkDir;
 
-use crate::destination::expand_home;
 use crate::messages::{CopyOptions, ListedEntry, ListedKind, SourceTime, Xattr};
-use crate::rel_path::escape;
+use crate::rel_path::{escape, is_companion};
 
 /// Bytes of the extended attributes of an entry, at most.
 const XATTRS_MAX: usize = 64 * 1024;
@@ -99,9 +101,13 @@ fn show(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }
 
+fn path_of(source: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(source))
+}
+
 /// How many sources there are, and whether a directory is among them.
 pub fn describe(sources: &[Vec<u8>]) -> (u32, bool) {
-    let is_dir = |source: &Vec<u8>| expand_home(source).is_dir();
+    let is_dir = |source: &Vec<u8>| path_of(source).is_dir();
     (u32::try_from(sources.len()).unwrap_or(u32::MAX), sources.iter().any(is_dir))
 }
 
@@ -116,23 +122,23 @@ pub fn list(
 ) -> Result<()> {
     let mut seen = SeenNames::of(sources);
     for source in sources {
-        let root = expand_home(source);
-        match std::fs::metadata(&root) {
-            Err(error) => each(Listing::Problem(format!("{}: {error}", show(&root))))?,
+        let root = path_of(source);
+        match std::fs::metadata(root) {
+            Err(error) => each(Listing::Problem(format!("{}: {error}", show(root))))?,
             Ok(metadata) if metadata.is_dir() && !options.recursive => {
                 let why = "is a directory, which -r copies";
-                each(Listing::Problem(format!("{} {why}", show(&root))))?;
+                each(Listing::Problem(format!("{} {why}", show(root))))?;
             }
-            Ok(_) => walk(&root, &top_name(source, &root), options, &mut seen, each)?,
+            Ok(_) => walk(root, &top_name(source), options, &mut seen, each)?,
         }
     }
-    Ok(())
+    seen.leftovers.problem().map_or(Ok(()), |why| each(Listing::Problem(why)))
 }
 
 /// The name of a source at the top of the destination. With a slash at the end, or without a name
 /// of its own, its content is meant, and the name is empty.
-fn top_name(source: &[u8], root: &Path) -> Vec<u8> {
-    let top = if source.ends_with(b"/") { None } else { root.file_name() };
+fn top_name(source: &[u8]) -> Vec<u8> {
+    let top = if source.ends_with(b"/") { None } else { path_of(source).file_name() };
     top.map(|name| name.as_bytes().to_vec()).unwrap_or_default()
 }
 
@@ -142,6 +148,29 @@ struct SeenNames {
     hardlinks: HashMap<InodeKey, Vec<u8>>,
     /// Where several sources may have one path: each path, and whether it is a directory.
     paths: Option<HashMap<Vec<u8>, (bool, InodeKey)>>,
+    leftovers: Leftovers,
+}
+
+/// What copies to the source have left, or are about to write: it is not copied, and told of once.
+#[derive(Default)]
+struct Leftovers {
+    first: Option<PathBuf>,
+    more: u64,
+}
+
+impl Leftovers {
+    fn add(&mut self, path: &Path) {
+        match self.first {
+            None => self.first = Some(path.to_path_buf()),
+            Some(_) => self.more += 1,
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let first = show(self.first.as_ref()?);
+        let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
+        Some(format!("{first}{more}: what an unfinished copy to there keeps is not copied"))
+    }
 }
 
 /// What has the path of an entry already.
@@ -156,11 +185,14 @@ enum PathBefore {
 
 impl SeenNames {
     fn of(sources: &[Vec<u8>]) -> Self {
-        let tops: Vec<_> =
-            sources.iter().map(|source| top_name(source, &expand_home(source))).collect();
+        let tops: Vec<_> = sources.iter().map(|source| top_name(source)).collect();
         let different = tops.iter().filter(|top| !top.is_empty()).collect::<HashSet<_>>().len();
         let may_merge = tops.len() > 1 && different < tops.len();
-        Self { hardlinks: HashMap::new(), paths: may_merge.then(HashMap::new) }
+        Self {
+            hardlinks: HashMap::new(),
+            paths: may_merge.then(HashMap::new),
+            leftovers: Leftovers::default(),
+        }
     }
 
     fn before(&mut self, path: &[u8], metadata: &Metadata) -> PathBefore {
@@ -193,6 +225,10 @@ fn walk(
             }
             Ok(found) => found,
         };
+        if found.depth() > 0 && !found.file_type().is_dir() && is_companion(found.file_name()) {
+            seen.leftovers.add(found.path());
+            continue;
+        }
         let below = found.path().strip_prefix(root).unwrap_or(Path::new(""));
         let path = join(top, below.as_os_str().as_bytes());
         let metadata = match found.depth() {
@@ -349,6 +385,21 @@ mod tests {
             found.is_empty() && problems[0].contains("has content but no size"),
             "{problems:?}"
         );
+    }
+
+    #[test]
+    fn a_source_with_the_name_of_the_home_directory_is_not_that() {
+        let tildes = [b"~".to_vec(), b"~/".to_vec()];
+        assert_eq!(describe(&tildes), (2, false), "they are no directories here");
+        let mut problems = Vec::new();
+        let each = &mut |listing| -> Result<()> {
+            let Listing::Problem(why) = listing else { panic!("{listing:?}") };
+            problems.push(why);
+            Ok(())
+        };
+        list(&tildes, &CopyOptions::default(), each).unwrap();
+        assert!(problems.iter().all(|why| why.contains("No such file")), "{problems:?}");
+        assert_eq!((problems.len(), top_name(b"d/~")), (2, b"~".to_vec()));
     }
 
     #[test]

@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 
 use crate::destination::expand_home;
 
-/// The sources that `named` stands for, sorted by name.
+/// The paths of the sources that `named` stands for, sorted by name. None has a `~` that means the
+/// home directory.
 pub fn expand(named: &[u8]) -> Vec<Vec<u8>> {
     let path = expand_home(named);
     if !has_wildcard(named) || fs::symlink_metadata(&path).is_ok() {
-        return vec![named.to_vec()];
+        return vec![path.into_os_string().into_vec()];
     }
     let bytes = path.as_os_str().as_bytes();
     let mut found = vec![PathBuf::from(if bytes.starts_with(b"/") { "/" } else { "" })];
@@ -32,7 +33,7 @@ pub fn expand(named: &[u8]) -> Vec<Vec<u8>> {
     let end: &[u8] = if bytes.ends_with(b"/") { b"/" } else { b"" };
     let all = found.into_iter().map(|path| [path.as_os_str().as_bytes(), end].concat());
     let all: Vec<_> = all.collect();
-    if all.is_empty() { vec![named.to_vec()] } else { all }
+    if all.is_empty() { vec![bytes.to_vec()] } else { all }
 }
 
 fn has_wildcard(bytes: &[u8]) -> bool {
@@ -165,5 +166,19 @@ mod tests {
         assert_eq!(of("a[1]"), ["a[1]"], "what is there is meant");
         assert_eq!(of("a[12]"), ["a1"]);
         assert_eq!(of("none*"), ["none*"]);
+    }
+
+    #[test]
+    fn the_home_directory_is_named_here_and_nowhere_else() {
+        let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else {
+            return weft_testkit::skip("there is no home directory");
+        };
+        let path = |path: PathBuf| vec![path.into_os_string().into_vec()];
+        let none = "none of this name";
+        assert_eq!(expand(b"~"), path(home.components().collect()));
+        assert_eq!(expand(b"~/"), path(home.join("")), "what is in it");
+        assert_eq!(expand(format!("~/{none}").as_bytes()), path(home.join(none)));
+        assert_eq!(expand(format!("~/{none}*").as_bytes()), path(home.join(format!("{none}*"))));
+        assert_eq!(expand(b"./~"), path("./~".into()));
     }
 }

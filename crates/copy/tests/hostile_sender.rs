@@ -1,5 +1,6 @@
 //! A sender that wants to write where it must not, or to be believed what is not so.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::PipeReader;
 use std::path::Path;
@@ -14,6 +15,7 @@ use weft_copy::messages::{
 };
 use weft_copy::meter::{Meter, ShowStyle};
 use weft_copy::receive;
+use weft_copy::rel_path::companion;
 use weft_session::MessageChannel;
 use weft_testkit::Dir;
 
@@ -24,8 +26,18 @@ fn joined() -> (MessageChannel, MessageChannel) {
     (MessageChannel::through(near_in, near_out), MessageChannel::through(far_in, far_out))
 }
 
-/// What the receiver says to a sender of these messages, each with its payload.
+/// What the receiver says to a sender of these messages, each with its payload, if it asked for
+/// what is in a directory.
 fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Result<u64, String> {
+    receive_asked("dir/", destination, messages)
+}
+
+/// The same if it asked for `source`.
+fn receive_asked(
+    source: &str,
+    destination: &Path,
+    messages: Vec<(ToReceiver, Vec<u8>)>,
+) -> Result<u64, String> {
     let (near, far) = joined();
     let is_file = |entry: &ListedEntry| matches!(entry.kind, ListedKind::File { .. });
     let files: usize = messages
@@ -67,7 +79,7 @@ fn receive_from(destination: &Path, messages: Vec<(ToReceiver, Vec<u8>)>) -> Res
     let meter = Meter::new(ShowStyle::Silent, false);
     let options = CopyOptions { recursive: true, ..CopyOptions::default() };
     let path = destination.as_os_str().as_encoded_bytes();
-    let asked = AskedNames::of(&[b"dir/".to_vec()], true);
+    let asked = AskedNames::of(&[source.as_bytes().to_vec()], true);
     let outcome = receive::receive(&near, path, &options, Some(asked), None, &meter);
     drop(near);
     sending.join().unwrap();
@@ -93,6 +105,11 @@ fn file(path: &str, size: u64) -> ListedEntry {
 
 fn begin() -> (ToReceiver, Vec<u8>) {
     (ToReceiver::Begin { sources: 2, has_directory: true }, Vec::new())
+}
+
+/// The beginning of a copy of one file.
+fn begin_single() -> (ToReceiver, Vec<u8>) {
+    (ToReceiver::Begin { sources: 1, has_directory: false }, Vec::new())
 }
 
 fn listed(entries: Vec<ListedEntry>) -> (ToReceiver, Vec<u8>) {
@@ -171,21 +188,71 @@ fn a_file_replaces_a_link_and_not_what_it_leads_to() {
 #[test]
 fn the_destination_itself_is_followed_to_a_file_and_not_replaced() {
     let dir = places("followed");
-    let one = || (ToReceiver::Begin { sources: 1, has_directory: false }, Vec::new());
-    let copy = || vec![one(), listed(vec![file("f", 4)]), good_piece(0, b"good"), done()];
+    let copy = || vec![begin_single(), listed(vec![file("f", 4)]), good_piece(0, b"good"), done()];
     fs::write(dir.path("outside/other"), "old").unwrap();
     for target in ["../outside/other", "../outside/new"] {
         let link = dir.path("to/link");
         std::os::unix::fs::symlink(target, &link).unwrap();
-        assert_eq!(receive_from(&link, copy()).unwrap(), 0);
+        assert_eq!(receive_asked("f", &link, copy()).unwrap(), 0);
         assert_eq!(fs::read(dir.path("to").join(target)).unwrap(), b"good");
         assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
         fs::remove_file(link).unwrap();
     }
     let device = dir.path("to/device");
     std::os::unix::fs::symlink("/dev/null", &device).unwrap();
-    assert_eq!(receive_from(&device, copy()).unwrap(), 1);
+    assert_eq!(receive_asked("f", &device, copy()).unwrap(), 1);
     assert!(device.is_symlink());
+}
+
+/// The same command again would write where such a link leads.
+#[test]
+fn a_link_does_not_come_in_place_of_what_was_asked_for() {
+    let link = |path| {
+        let target = b"../outside/kept".to_vec();
+        listed(vec![entry(path, ListedKind::Symlink { target })])
+    };
+    for (source, begin, path, to) in [
+        // Under the name that the destination gives it, and under its own.
+        ("notes", begin_single(), "notes", "to/notes"),
+        ("no*", begin_single(), "notes", "to/notes"),
+        ("notes", begin_single(), "notes", "to"),
+        ("notes", begin(), "notes", "to"),
+        // Where a directory is to be.
+        ("notes/", begin_single(), "x", "to/notes"),
+    ] {
+        let dir = places("link-for-file");
+        let messages = vec![begin, link(path), done()];
+        let error = receive_asked(source, &dir.path(to), messages).unwrap_err();
+        assert!(error.contains("not asked for"), "{source} {to}: {error}");
+        assert!(!dir.path("to/notes").is_symlink(), "{source} {to}");
+        assert_untouched(&dir);
+    }
+}
+
+#[test]
+fn a_directory_that_was_asked_for_does_not_come_as_a_file() {
+    let dir = places("file-for-directory");
+    let at = dir.path("to/results");
+    let messages = vec![begin_single(), listed(vec![file("f", 4)]), good_piece(0, b"evil"), done()];
+    receive_asked("results/", &at, messages).unwrap_err();
+    assert!(!at.exists());
+}
+
+#[test]
+fn a_file_does_not_have_the_name_of_a_partial_one() {
+    let dir = places("partial-name");
+    let part = companion(OsStr::new("f"), "weft-part");
+    let part = file(std::str::from_utf8(&part).unwrap(), 4);
+    let messages = vec![
+        begin(),
+        listed(vec![part, file("f", 4)]),
+        good_piece(0, b"evil"),
+        good_piece(1, b"good"),
+        done(),
+    ];
+    assert_eq!(receive_from(&dir.path("to"), messages).unwrap(), 1);
+    assert_eq!(fs::read(dir.path("to/f")).unwrap(), b"good");
+    assert_eq!(fs::read_dir(dir.path("to")).unwrap().count(), 1);
 }
 
 #[test]

@@ -16,6 +16,7 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
+pub mod blocking;
 pub mod borrowed;
 pub mod calls;
 pub mod clock;

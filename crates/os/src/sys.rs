@@ -133,6 +133,32 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) -> io::Result<u32>
     Ok(watched[..count].iter().enumerate().fold(0, readable))
 }
 
+/// What may come of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadyFor {
+    /// Bytes, or their end.
+    Reading,
+    /// Room for bytes, or a failure.
+    Writing,
+}
+
+/// Sleeps until `fd` is ready, or a signal was handled.
+///
+/// # Errors
+/// The errno of the system.
+pub fn wait_ready(fd: BorrowedFd<'_>, ready: ReadyFor) -> io::Result<()> {
+    let events = match ready {
+        ReadyFor::Reading => libc::POLLIN,
+        ReadyFor::Writing => libc::POLLOUT,
+    };
+    let mut watched = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    // SAFETY: `watched` is one live entry.
+    match check(unsafe { libc::poll(&mut watched, 1, -1) }) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a descriptor is one on which nobody waits (`O_NONBLOCK`).
 pub fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: plain arguments.

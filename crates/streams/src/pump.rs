@@ -14,9 +14,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use weft_os::blocking::Blocking;
 
 /// Bytes that are moved at once.
 const CHUNK: usize = 256 * 1024;
@@ -75,40 +75,20 @@ enum Carried {
     Target(io::Error),
 }
 
-/// Moves bytes until `from` ends.
+/// Moves bytes until `from` ends, also where another process has made one of the open files one
+/// that does not wait.
 ///
 /// # Errors
 /// Either side has failed.
-fn carry(mut from: File, to: &File) -> Result<(), Carried> {
+fn carry(from: File, to: &File) -> Result<(), Carried> {
+    let (mut from, mut to) = (Blocking(from), Blocking(to));
     let mut bytes = vec![0; CHUNK];
     loop {
         match from.read(&mut bytes) {
             Ok(0) => return Ok(()),
-            Ok(count) => write_all(to, &bytes[..count]).map_err(Carried::Target)?,
+            Ok(count) => to.write_all(&bytes[..count]).map_err(Carried::Target)?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(&from, PollFlags::IN).map_err(Carried::Source)?;
-            }
             Err(error) => return Err(Carried::Source(error)),
         }
     }
-}
-
-/// Writes all of `bytes`, also where another process has made the open file one that does not wait.
-fn write_all(mut to: &File, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match to.write(bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(to, PollFlags::OUT)?,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-fn wait(file: &File, event: PollFlags) -> io::Result<()> {
-    let ready = rustix::event::poll(&mut [PollFd::new(file, event)], None);
-    ready.map(drop).or_else(|errno| if errno == Errno::INTR { Ok(()) } else { Err(errno.into()) })
 }

@@ -26,6 +26,10 @@ fn the_far_end_expands_names_and_nothing_in_them_is_run() {
     assert_eq!(fs::read_to_string(host.dir.path("one")).unwrap(), "from/3.txt");
     host.copied(&["-q", "-r", &host.far("fr?m/s*"), &host.far("from/?.log"), "both"]);
     assert_eq!(names("both"), ["1.log", "2.log", "sub"]);
+    // Not the home directory.
+    host.dir.write("~", "tilde");
+    host.copied(&["-q", &host.far("~*"), "tilde"]);
+    assert_eq!(fs::read_to_string(host.dir.path("tilde")).unwrap(), "tilde");
     let none = host.cp(&["-q", &host.far("from/*.none"), "nothing"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none.stderr).contains("*.none: No such file"), "{}", text(&none.stderr));

@@ -82,18 +82,21 @@ impl FileReceiver<'_> {
         // What is in a directory changes its time, so the inner ones come first.
         for (path, entry) in late.directories.iter().rev() {
             let set = || match self.tree.directory(path)? {
-                Some(dir) => self.tree.set_attributes(dir.as_fd(), entry),
+                Some(dir) => {
+                    self.tree.writes_in(&dir)?;
+                    self.tree.set_attributes(dir.as_fd(), entry)
+                }
                 None => Ok(()),
             };
             if let Err(error) = set() {
                 self.problem(path, &error)?;
             }
         }
-        let needs_flush = !late.hardlinks.is_empty() || self.needs_flush.load(Ordering::Relaxed);
-        if let Some(root) = self.tree.root().filter(|_| needs_flush && !self.options.dry_run) {
-            rustix::fs::syncfs(root).map_err(io::Error::from).context("flushing the disk")?;
+        // Once for all, since it is so for all or many of them.
+        if let Some(error) = self.tree.owner_refusal() {
+            self.problem(&RelPath::default(), &error)?;
         }
-        Ok(())
+        self.tree.flush_written().context("flushing the disk")
     }
 
     fn make_hardlink(&self, path: &RelPath, to: &RelPath) -> io::Result<()> {
@@ -112,6 +115,7 @@ impl FileReceiver<'_> {
         if there.is_some_and(|it| (it.st_dev, it.st_ino) == (target.st_dev, target.st_ino)) {
             return Ok(());
         }
+        self.tree.writes_in(&place.dir)?;
         place.make_hardlink(&to)
     }
 }
