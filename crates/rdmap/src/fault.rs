@@ -7,7 +7,7 @@ use weft_verbs::qp::SendWqe;
 use weft_verbs::{AsyncKind, Qp, QpFailure, RegionFault, SendOp, WcStatus};
 use weft_wire::ddp::{DdpError, DdpHeader, UNTAGGED_LEN};
 use weft_wire::rdmap::Opcode;
-use weft_wire::rdmap::READ_REQUEST_LEN;
+use weft_wire::rdmap::{READ_REQUEST_LEN, ReadRequest};
 use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode};
 
 use crate::stream::{LlpKind, RdmapStream, Receiving};
@@ -111,7 +111,7 @@ impl StreamFault {
 
     /// Asynchronous event for the application. An RNIC is told of its peer's refusal by a message,
     /// other adapters by the completion of the request alone.
-    pub(crate) fn event(&self, lower: LlpKind) -> Option<AsyncKind> {
+    pub fn event(&self, lower: LlpKind) -> Option<AsyncKind> {
         match self {
             Self::PeerMisbehaved { terminate, receive } => match (terminate.code, receive) {
                 // Misaligned Atomic.
@@ -162,14 +162,18 @@ impl StreamFault {
 /// the oldest incomplete request.
 fn blame(stream: &mut RdmapStream, qp: &Qp, terminate: &Terminate) {
     let mut sq = qp.sq();
-    let known = match (stream.config.lower, terminate.ddp) {
+    let known = match (stream.config.lower, terminate.ddp, terminate.rdmap) {
         // The peer's close acknowledged everything before the refused segment.
-        (LlpKind::Shuttle, _) => sq.find(SendWqe::is_out),
-        (LlpKind::Mpa, Some(quoted)) => match DdpHeader::parse(quoted.as_bytes()) {
+        (LlpKind::Shuttle, ..) => sq.find(SendWqe::is_out),
+        (LlpKind::Mpa, Some(quoted), _) => match DdpHeader::parse(quoted.as_bytes()) {
             Ok((header, _)) => sq.find(|wqe| is_of(wqe, &header)),
             Err(_) => None,
         },
-        (LlpKind::Mpa, None) => None,
+        (LlpKind::Mpa, None, Some(quoted)) => match ReadRequest::parse(&quoted) {
+            Ok(request) => sq.find(|wqe| asks_for(wqe, &request)),
+            Err(_) => None,
+        },
+        (LlpKind::Mpa, None, None) => None,
     };
     if let Some(seq) = known {
         sq.confirmed(seq.wrapping_sub(1));
@@ -185,6 +189,11 @@ fn blame(stream: &mut RdmapStream, qp: &Qp, terminate: &Terminate) {
     };
     let code = u32::from(terminate.code.to_word());
     sq.fail(seq, qp.num(), qp.send_cq(), status, code);
+}
+
+/// Whether it is a Read of that memory.
+fn asks_for(wqe: &SendWqe, request: &ReadRequest) -> bool {
+    matches!(wqe.op, SendOp::Read { to, stag } if (to, stag) == (request.src_to, request.src_stag.0))
 }
 
 /// Whether a segment with this header belongs to this request.

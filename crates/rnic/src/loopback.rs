@@ -150,10 +150,15 @@ impl LoopbackQp {
         self.fail(StreamFault::Closed);
     }
 
-    /// The request that broke a rule is one of its own, and ends as a peer's word would have it.
+    /// The request that broke a rule is one of its own, and ends as a peer's word would have it; the
+    /// event is that of who refuses it.
     fn fail(&mut self, fault: StreamFault) {
+        let event = fault.event(rdmap::LlpKind::Shuttle);
         let fault = match fault {
             StreamFault::PeerMisbehaved { terminate, receive: None } => {
+                if let Some(event) = event.filter(|_| !self.rdmap.is_dead()) {
+                    self.qp.raise(event);
+                }
                 StreamFault::Terminated(terminate)
             }
             fault => fault,

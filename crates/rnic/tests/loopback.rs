@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{ALL, Host};
 use weft_rnic::LoopbackQp;
-use weft_verbs::{QpState, SendOp, WcStatus};
+use weft_verbs::{AsyncKind, QpState, SendOp, WcStatus};
 
 fn loopback() -> (Host, LoopbackQp) {
     let host = Host::new(5);
@@ -63,4 +63,6 @@ fn a_wrong_key_fails_the_request_that_has_it() {
     assert_eq!(host.statuses(), [(1, refused), (2, flushed)]);
     assert!(loopback.is_dead());
     assert_eq!(host.qp.state(), QpState::Err);
+    let kinds: Vec<_> = std::iter::from_fn(|| host.events.pop()).map(|event| event.kind).collect();
+    assert_eq!(kinds, [AsyncKind::QpAccessErr], "it is who refuses, too");
 }

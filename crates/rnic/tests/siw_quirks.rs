@@ -76,6 +76,27 @@ fn a_read_that_siw_refuses_fails_for_the_reason_that_siw_gives() {
     assert_eq!(side.output(usize::MAX), [], "a Terminate is not answered");
 }
 
+/// What siw has in place of the number of a Read may be the number of another one.
+#[test]
+fn of_several_reads_that_one_fails_that_siw_refuses() {
+    let mut side = initiator(MpaOffer::new(8, 8));
+    let sink = side.memory(64, ALL);
+    let bad = SendOp::Read { to: 0x1000, stag: 0xdead_be00 };
+    for read in 1..=8 {
+        let op = if read == 2 { bad } else { SendOp::Read { to: 0x1000, stag: 0x100 } };
+        side.send(read, op, &[sink.sge(8 * (read - 1), 8)]);
+    }
+    let request = ulpdus(&side.output(usize::MAX))[2].clone();
+    let mut quoted = vec![0, 0];
+    quoted.extend_from_slice(&request);
+    quoted[2 + 10..2 + 14].copy_from_slice(&8u32.to_be_bytes());
+    side.input(&terminate([0x10, 0x00, 0x07, 0x00], &quoted));
+    let failed = WcStatus::RemAccessErr as u32;
+    let refused: Vec<_> =
+        side.statuses().into_iter().filter(|(_, status)| *status == failed).collect();
+    assert_eq!(refused, [(2, failed)]);
+}
+
 #[test]
 fn whatever_siw_refuses_ends_the_stream_once() {
     let write = TaggedHeader {

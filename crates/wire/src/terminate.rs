@@ -164,7 +164,7 @@ pub struct Terminate {
     /// Octets of the offending DDP segment. Peers differ in what they count, so it is of no use
     /// beyond diagnostics.
     pub segment_len: Option<u16>,
-    /// DDP header of the offending segment.
+    /// DDP header of the offending segment; `None` if it cannot be told from others.
     pub ddp: Option<HeaderCopy>,
     /// Read Request header, if that was refused.
     pub rdmap: Option<[u8; READ_REQUEST_LEN]>,
@@ -223,9 +223,12 @@ impl Terminate {
             payload.split_first_chunk::<CONTROL_LEN>().ok_or(ShortTerminate)?;
         let word = u16::from_be_bytes([first, code]);
         let layout = if SIW_BITS.any_in(bits) && !RFC_BITS.any_in(bits) {
+            let found = headers(rest, bits, &SIW_BITS);
             Self {
                 code: TerminateCode::from_word(swap_nibbles(word)),
-                ..headers(rest, bits, &SIW_BITS)
+                // The number of a Read Request is its size there.
+                ddp: found.ddp.filter(|_| found.rdmap.is_none()),
+                ..found
             }
         } else if RFC_BITS.any_in(bits) {
             Self { code: TerminateCode::from_word(word), ..headers(rest, bits, &RFC_BITS) }
