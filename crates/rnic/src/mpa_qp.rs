@@ -17,7 +17,8 @@ const ROUNDS_MAX: usize = 8;
 /// An initiator that has heard nothing this long after its first message repeats it without
 /// effect: Linux siw can miss the first one (it installs its callback after its Reply).
 const NUDGE_AFTER_NS: u64 = 200_000_000;
-/// An initiator that has heard nothing this long takes its peer for one without RFC 7306.
+/// An initiator that has heard nothing this long takes its peer for one without RFC 7306, and so
+/// does a responder that may send no Read to find out.
 const DECIDE_AFTER_NS: u64 = 1_000_000_000;
 /// A responder whose peer does not announce its first message speaks after this long: some
 /// initiators wait for the server's first message, against RFC 5044 section 7.1.2.
@@ -120,7 +121,7 @@ impl MpaQp {
             batch_bytes: link.batch_bytes,
             nudge_at_ns: initiator.then(|| now_ns + NUDGE_AFTER_NS),
             speak_at_ns: (!initiator && agreed.rtr.is_none()).then(|| now_ns + SPEAK_AFTER_NS),
-            decide_at_ns: initiator.then(|| now_ns + DECIDE_AFTER_NS),
+            decide_at_ns: (initiator || agreed.ord == 0).then(|| now_ns + DECIDE_AFTER_NS),
             stalled_at_ns: None,
             stall_ns: Some(link.stall_ns),
             held: false,

@@ -22,6 +22,22 @@ fn an_atomic_fails_when_no_answer_comes_and_none_may_be_asked_for() {
     assert_eq!(side.statuses(), [(1, WcStatus::LocQpOpErr as u32)]);
 }
 
+/// Nothing behind it would ever leave.
+#[test]
+fn an_immediate_fails_when_the_responder_may_send_no_read_to_find_out() {
+    let agreed = Agreed { ord: 0, rtr: None, ..agreed() };
+    let mut side = Side::new(MpaRole::Responder, &agreed, 1460);
+    side.send(1, SendOp::SendImm { imm: 7 }, &[]);
+    side.output(usize::MAX);
+    assert_eq!(side.statuses(), []);
+    while let Some(due) = side.mpa.poll_timeout() {
+        assert!(due <= side.now_ns + 2_000_000_000, "it decides within a second or two");
+        side.mpa.handle_timeout(due);
+        side.output(usize::MAX);
+    }
+    assert_eq!(side.statuses(), [(1, WcStatus::LocQpOpErr as u32)]);
+}
+
 #[test]
 fn an_initiator_that_hears_nothing_repeats_itself_once_without_effect() {
     let mut side = Side::new(MpaRole::Initiator, &agreed(), 1460);
