@@ -47,7 +47,8 @@ pub(super) struct TcpSocket {
     next_segment_look: u64,
     watcher: Option<Arc<dyn LinkWatcher>>,
     acks: PeerAcks,
-    /// Until when the peer may take to close as well, once this half is closed.
+    /// Until when the peer may take to read what is left of a connection that has ended, and then to
+    /// close as well.
     lingers_until: Option<Moment>,
     wire: Option<Box<LinkFaults<()>>>,
 }
@@ -206,14 +207,15 @@ impl TcpSocket {
 
     fn send(&mut self, core: &mut Core, now: Moment) {
         let Some(mpa) = mpa_of(core) else { return };
-        let before = mpa.stats().octets_out;
+        let before = mpa.stats().segments_out;
         let outcome = mpa.poll_transmit(|out| self.stream.send(out));
-        let sent = mpa.stats().octets_out;
-        if sent >= self.next_segment_look {
-            self.next_segment_look = sent + SEGMENT_LOOK;
+        let sent = mpa.stats();
+        if sent.octets_out >= self.next_segment_look {
+            self.next_segment_look = sent.octets_out + SEGMENT_LOOK;
             mpa.set_emss(self.stream.segment_bytes());
         }
-        if sent != before && matches!(self.acks, PeerAcks::None) {
+        // A Read Request has no payload, and is owed an acknowledgement as well.
+        if sent.segments_out != before && matches!(self.acks, PeerAcks::None) {
             let look_at = now + core.host.settings().stall_after / SILENCE_LOOKS;
             self.acks = PeerAcks::Owed { since: now, look_at };
         }
@@ -255,6 +257,20 @@ impl TcpSocket {
         core.handle(Input::Close, 0);
         if let Some(buffer) = &mut self.buffer {
             buffer.clear();
+        }
+    }
+
+    /// Closes this half once all is written of a connection that has ended, or gives up the rest in
+    /// time: a peer that does not read, but whose host answers, might keep it for ever.
+    fn part(&mut self, core: &mut Core, now: Moment) {
+        let stall_after = core.host.settings().stall_after;
+        let Some(mpa) = mpa_of(core).filter(|mpa| mpa.is_dead()) else { return };
+        if mpa.is_finished() {
+            self.stream.shutdown_write();
+            core.phase = core.phase.after(PhaseChange::Finished);
+            self.lingers_until = Some(now + LINGER);
+        } else {
+            self.lingers_until.get_or_insert(now + stall_after);
         }
     }
 
@@ -344,10 +360,8 @@ impl Transport for TcpSocket {
                 ConnEvent::PathFound { .. } | ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
             }
         }
-        if core.phase.is_open() && mpa_of(core).is_some_and(|mpa| mpa.is_finished()) {
-            self.stream.shutdown_write();
-            core.phase = core.phase.after(PhaseChange::Finished);
-            self.lingers_until = Some(now + LINGER);
+        if core.phase.is_open() {
+            self.part(core, now);
         }
         if !core.phase.has_socket() && core.token.is_some() {
             self.stream.shutdown();
