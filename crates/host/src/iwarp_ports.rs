@@ -265,10 +265,8 @@ impl IwarpPort {
         let caller = Caller::start(&host, self.this.clone(), stream);
         let mut state = self.state();
         state.callers.push_back(caller);
-        let now = clock::now();
         let crowded = state.callers.len() > EARLY_MAX;
-        let oldest = state.callers.front().filter(|caller| crowded || caller.until <= now);
-        let gone = oldest.is_some().then(|| state.callers.pop_front()).flatten();
+        let gone = crowded.then(|| state.callers.pop_front()).flatten();
         drop(state);
         if let Some(gone) = gone {
             gone.hang_up();
@@ -297,6 +295,11 @@ impl IwarpPort {
             state.early.pop_front();
         }
         state.early.push_back(Early { stream, responder, from, to, until });
+        drop(state);
+        if let Some(host) = self.host.upgrade() {
+            let this: Weak<Self> = self.this.clone();
+            host.reactor().set_timer(until, this);
+        }
     }
 
     fn forget(&self, gone: &Caller) {
@@ -316,7 +319,8 @@ impl Pollable for IwarpPort {
         }
     }
 
-    fn timeout(&self, _: Moment) {
+    fn timeout(&self, now: Moment) {
+        self.state().early.retain(|early| early.until > now);
         self.watch(Interest::READ);
     }
 }
@@ -349,6 +353,8 @@ impl Caller {
             reader: FrameReader::new(StartKind::Request),
         });
         drop(reading);
+        let weak: Weak<Self> = Arc::downgrade(&caller);
+        host.reactor().set_timer(until, weak);
         caller
     }
 
@@ -359,10 +365,9 @@ impl Caller {
         }
         Some(reading.stream)
     }
-}
 
-impl Pollable for Caller {
-    fn ready(&self, _: Readiness) {
+    /// Reads what has come of the Request.
+    fn read(&self) {
         let progress = match self.reading.lock().as_mut() {
             Some(reading) => reading.reader.read(&reading.stream),
             None => FrameProgress::Pending,
@@ -378,6 +383,24 @@ impl Pollable for Caller {
             port.dispatch(stream, responder);
         }
     }
+}
 
-    fn timeout(&self, _: Moment) {}
+impl Pollable for Caller {
+    fn ready(&self, _: Readiness) {
+        self.read();
+    }
+
+    fn timeout(&self, now: Moment) {
+        if self.until > now {
+            return;
+        }
+        // While this process was stopped it may have come.
+        self.read();
+        if let Some(stream) = self.hang_up() {
+            drop(stream);
+            if let Some(port) = self.port.upgrade() {
+                port.forget(self);
+            }
+        }
+    }
 }

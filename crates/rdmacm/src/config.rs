@@ -67,8 +67,19 @@ pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer that was rejected may take to close the stream.
 pub const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Streams per listener that have not sent their whole Request yet. One more closes the oldest.
+/// Streams per listener that have not sent their whole Request yet, where this process may have
+/// descriptors enough. One more closes the oldest.
 pub const HALF_OPEN_MAX: usize = 1024;
+
+/// Part of the descriptors that this process may have for such streams: the others are for the
+/// application and for its connections.
+const HALF_OPEN_PART: usize = 4;
+
+/// Such streams per listener, at most.
+pub(crate) fn half_open_max() -> usize {
+    let descriptors = usize::try_from(weft_os::sys::descriptor_limit()).unwrap_or(0);
+    HALF_OPEN_MAX.min(descriptors / HALF_OPEN_PART).max(1)
+}
 
 /// Requests per listener that wait for the application to read them, where it names no number or
 /// a larger one. While there are as many, streams stay in the queue of the kernel.

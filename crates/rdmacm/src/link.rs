@@ -205,13 +205,17 @@ impl CmId {
         Ok(())
     }
 
-    /// The peer has not confirmed the connection in time.
-    pub(crate) fn give_up_on_peer(&self, inner: &mut IdInner) -> Option<Arc<HostQp>> {
+    /// The peer has not confirmed the connection in time: gives what is to be hung up once the id
+    /// is not locked.
+    pub(crate) fn give_up_on_peer(
+        &self,
+        inner: &mut IdInner,
+    ) -> Option<(Arc<HostQp>, Option<Attachment>)> {
         if inner.machine.state() != CmState::Accepting {
             return None;
         }
-        let qp = inner.qp.upgrade();
+        let end = inner.qp.upgrade().map(|qp| (qp, inner.held));
         self.give_up(inner, Failure::TimedOut);
-        qp
+        end
     }
 }

@@ -87,6 +87,7 @@ impl CmId {
                 Err(e) => match setback(&e) {
                     Setback::Empty => return,
                     Setback::OneLost => {}
+                    Setback::Exhausted if listener.close_oldest() => {}
                     Setback::Exhausted => {
                         listener.arm(false);
                         return self.limit_time(inner, config::ACCEPT_REST);

@@ -146,13 +146,17 @@ impl CmListener {
     }
 
     pub(crate) fn add(&mut self, half_open: Arc<HalfOpen>) {
-        if self.half_open.len() >= config::HALF_OPEN_MAX {
-            // A peer that means it has sent its Request long ago.
-            if let Some(oldest) = self.half_open.pop_front() {
-                oldest.close();
-            }
+        if self.half_open.len() >= config::half_open_max() {
+            self.close_oldest();
         }
         self.half_open.push_back(half_open);
+    }
+
+    /// Closes the stream that has waited longest for its Request; whether there was one. A peer
+    /// that means it has sent its Request long ago.
+    pub(crate) fn close_oldest(&mut self) -> bool {
+        let oldest = self.half_open.pop_front();
+        oldest.map(|oldest| oldest.close()).is_some()
     }
 }
 

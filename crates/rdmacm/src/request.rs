@@ -108,7 +108,11 @@ impl Pollable for HalfOpen {
         let Some(stream) = self.leave() else { return };
         if let (Some(responder), Some(listener)) = (answer, self.listener.upgrade()) {
             let (host, lanes) = (Arc::clone(&self.host), self.lanes.clone());
-            listener.announce(HeldRequest { host, stream, responder, lanes });
+            let request = HeldRequest { host, stream, responder, lanes };
+            // The application would fail to accept it.
+            if request.check_silent().is_ok() {
+                listener.announce(request);
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use weft_reactor::{Pollable, Readiness};
 
 use crate::config;
 use crate::id::{CmId, IdStage};
+use crate::link::hang_up;
 
 impl Pollable for CmId {
     fn ready(&self, _: Readiness) {
@@ -35,7 +36,7 @@ impl Pollable for CmId {
             return self.limit_time(&mut inner, stopped.min(config::AFTER_STOP));
         }
         inner.deadline = None;
-        let qp = match &mut inner.stage {
+        let left = match &mut inner.stage {
             IdStage::Listening(listener) => {
                 listener.arm(true);
                 None
@@ -66,8 +67,8 @@ impl Pollable for CmId {
             _ => None,
         };
         drop(inner);
-        if let Some(qp) = qp {
-            qp.disconnect();
+        if let Some((qp, held)) = left {
+            hang_up(&qp, held);
         }
     }
 }

@@ -50,6 +50,22 @@ fn too_few_descriptors_for_many_queue_pairs_are_an_errno() {
     }
 }
 
+/// Streams that say nothing take a part of the descriptors only.
+#[test]
+fn silent_streams_leave_descriptors_to_a_server() {
+    let Some(lab) = Lab::with(&["rping"]) else { return };
+    let port = free_port();
+    let rping = |role: &str| format!("rping {role} -a 127.0.0.1 -p {port} -C 10");
+    let server = limited(&lab, "ulimit -n 64", &rping("-s")).env("WEFT_TRANSPORT", "iwarp");
+    let server = server.start().listening(port);
+    let silent: Vec<_> =
+        (0..100).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let client = lab.program("sh").arg("-c").arg(rping("-c")).env("WEFT_TRANSPORT", "iwarp");
+    client.run().success();
+    server.wait().success();
+    drop(silent);
+}
+
 /// No limit holds for root, so the system calls that make threads fail instead.
 #[test]
 fn a_device_that_can_have_no_thread_does_not_open() {

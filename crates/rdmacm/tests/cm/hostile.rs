@@ -65,6 +65,17 @@ fn a_peer_that_says_nothing_or_half_a_request_is_closed_in_time() {
     prove_alive(&server);
 }
 
+/// An initiator waits for the Reply (RFC 5044, section 7.1.2). An application that is told of such a
+/// request could only fail to accept it.
+#[test]
+fn a_request_that_cannot_be_accepted_is_not_told() {
+    let server = Server::new();
+    let peer = raw_peer(server.addr, &[REQUEST, b"!"].concat());
+    assert_eq!(wait_closed(&peer, DEADLINE), b"");
+    assert!(server.channel.is_empty());
+    prove_alive(&server);
+}
+
 #[test]
 fn a_request_that_comes_octet_by_octet_is_a_request() {
     let server = Server::new();
@@ -83,8 +94,9 @@ fn a_request_that_comes_octet_by_octet_is_a_request() {
 #[test]
 fn a_peer_that_left_cannot_be_accepted() {
     let server = Server::new();
-    drop(raw_peer(server.addr, REQUEST));
+    let peer = raw_peer(server.addr, REQUEST);
     let request = expect(&server.channel, EventKind::ConnectRequest);
+    drop(peer);
     let side = ready_side();
     let error = request.id.accept(&params(b""), &side.qp).unwrap_err();
     assert_eq!(error.errno(), libc::ECONNRESET);
@@ -95,10 +107,9 @@ fn a_peer_that_left_cannot_be_accepted() {
 #[test]
 fn a_peer_that_talks_before_the_reply_cannot_be_accepted() {
     let server = Server::new();
-    let mut early = REQUEST.to_vec();
-    early.extend_from_slice(b"eager");
-    let peer = raw_peer(server.addr, &early);
+    let mut peer = raw_peer(server.addr, REQUEST);
     let request = expect(&server.channel, EventKind::ConnectRequest);
+    peer.write_all(b"eager").unwrap();
     let side = ready_side();
     let error = request.id.accept(&params(b""), &side.qp).unwrap_err();
     assert_eq!(error.errno(), libc::EPROTO);
