@@ -277,7 +277,11 @@ pub(crate) fn write_small(
         rustix::fs::fdatasync(&file)?;
         read_back(&file, std::slice::from_ref(piece))?;
     }
-    tree.set_attributes(file.as_fd(), entry)?;
+    if let Err(error) = tree.set_attributes(file.as_fd(), entry) {
+        // The same copy again would not get any further with it.
+        part.remove()?;
+        return Err(error);
+    }
     part.rename_open(&file, place)
 }
 

@@ -97,10 +97,16 @@ fn has_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> bool {
 }
 
 /// Why an attribute cannot be set. A file system may have no room for one of its length, and then
-/// says what a full disk does; so this is a reason of this file, and no code that ends the copy.
+/// says what a full disk does: this is a reason of this file, and no code that ends the copy.
 fn xattr_error(name: &OsStr, errno: Errno) -> io::Error {
-    let (name, error) = (escape(name.as_bytes()), io::Error::from(errno));
-    io::Error::other(format!("its attribute {name} cannot be set: {error}"))
+    let error = io::Error::from(errno);
+    match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::RANGE => {
+            let name = escape(name.as_bytes());
+            io::Error::other(format!("its attribute {name} cannot be set: {error}"))
+        }
+        _ => error,
+    }
 }
 
 fn is_owned_by(stat: &Stat, uid: Uid, gid: Gid) -> bool {
