@@ -275,7 +275,7 @@ impl EventLoop {
                 stream.has_end = true;
                 self.write(id)?;
             }
-            StreamMessage::Reset { id } => self.cut(id),
+            StreamMessage::Reset { id } => self.handle_reset(id)?,
             other => return owner.handle(self, OwnerEvent::Message(other)),
         }
         Ok(true)
@@ -365,6 +365,21 @@ impl EventLoop {
     fn reset(&mut self, id: u64) -> Result<()> {
         self.cut(id);
         self.say(&StreamMessage::Reset { id })
+    }
+
+    /// The peer has ended a stream that broke there. What came before a proper end is whole, and is
+    /// written first; only what would go the other way is for nobody.
+    fn handle_reset(&mut self, id: u64) -> Result<()> {
+        match self.streams.get_mut(&id) {
+            Some(stream) if stream.has_end && stream.failure.is_none() => {
+                stream.end_input(&self.epoll);
+                self.settle(id)
+            }
+            _ => {
+                self.cut(id);
+                Ok(())
+            }
+        }
     }
 
     /// Ends a stream at once. Who has the other end of a socket sees a reset, unless both
@@ -481,7 +496,13 @@ mod tests {
             say(far, &END);
             say(far, &StreamMessage::Ready);
         });
-        for taken in [input_first, output_first] {
+        // Who has sent all wants nothing more.
+        let output_only = taken(|far| {
+            say(far, &DATA);
+            say(far, &END);
+            say(far, &StreamMessage::Reset { id: 0 });
+        });
+        for taken in [input_first, output_first, output_only] {
             assert!(taken.unwrap() == SAID);
         }
     }

@@ -249,7 +249,9 @@ mod tests {
             let near = MessageChannel::through(near_in, near_out);
             let far = MessageChannel::through(far_in, far_out);
             let script = format!("cd {}; {script}", dir.root().display());
-            let command = ["sh", "-c", &script].map(|word| word.as_bytes().to_vec());
+            // The tests may run where the signal is ignored, as by nohup.
+            let words = ["env", "--default-signal=HUP", "sh", "-c", &script];
+            let command = words.map(|word| word.as_bytes().to_vec());
             let serving = thread::spawn(move || serve_within(&far, &command, limit));
             Self { near, serving }
         }
