@@ -141,9 +141,9 @@ impl Weave {
     }
 
     /// Whether a round lost half of what the probe added, beyond random loss, while losses may
-    /// depend on the rate: a policer, or a buffer too short to show a queue, has no more. Chance
-    /// must not lose as much: of 580,000 packets and 1 % it ended each probe, and a connection at
-    /// 100 Gbit/s stayed at .67 of its path (`streams`).
+    /// depend on the rate: a policer, or a buffer too short to show a queue, has no more. This does
+    /// not count where chance may lose as much: of 580,000 packets and 1 % it ended each probe, and
+    /// a connection at 100 Gbit/s stayed at .67 of its path (`streams`).
     fn is_dropped(&self, round: &Round, probe: &RateProbe) -> bool {
         let random = self.loss.random().min(TRIED_LOSS_SHARE);
         let expected = random * (round.acked + round.lost) as f64;
