@@ -193,7 +193,8 @@ fn blame(stream: &mut RdmapStream, qp: &Qp, terminate: &Terminate) {
 
 /// Whether it is a Read of that memory.
 fn asks_for(wqe: &SendWqe, request: &ReadRequest) -> bool {
-    matches!(wqe.op, SendOp::Read { to, stag } if (to, stag) == (request.src_to, request.src_stag.0))
+    let memory = (request.src_to, request.src_stag.0);
+    matches!(wqe.op, SendOp::Read { to, stag } if (to, stag) == memory)
 }
 
 /// Whether a segment with this header belongs to this request.

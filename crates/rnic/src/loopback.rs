@@ -150,8 +150,8 @@ impl LoopbackQp {
         self.fail(StreamFault::Closed);
     }
 
-    /// The request that broke a rule is one of its own, and ends as a peer's word would have it; the
-    /// event is that of who refuses it.
+    /// The request that broke a rule is one of its own, and ends as a peer's word would have it;
+    /// the event is that of who refuses it.
     fn fail(&mut self, fault: StreamFault) {
         let event = fault.event(rdmap::LlpKind::Shuttle);
         let fault = match fault {

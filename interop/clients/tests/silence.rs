@@ -53,6 +53,22 @@ fn queue_pairs_that_exchange_their_numbers_over_blocked_tcp() {
     assert_eq!(first, second, "both name the port of the one that is called");
 }
 
+/// A Read Request has no payload, and is owed an acknowledgement all the same.
+#[test]
+fn reads_end_when_the_host_of_their_target_is_silent() {
+    let Some((lab, networks)) = lab_and_networks("ib_read_bw") else { return };
+    let port = free_port();
+    let line = format!("-R -F -s 8 -D 600 -p {port}");
+    let program = lab.program("ib_read_bw").args(&line).env("WEFT_INSECURE", "1");
+    let program = program.env("WEFT_TRANSPORT", "iwarp").env("WEFT_STALL_TIMEOUT_MS", "2000");
+    let client = program.clone().args(Namespaces::FIRST);
+    let [server, client] = start(&networks, program, client, port);
+    let client = client.until("was at work", |client| client.cpu_ticks() > 30);
+    networks.drop_tcp_in_second_but(0);
+    assert_ne!(client.wait().status.code(), Some(0));
+    drop(server);
+}
+
 #[test]
 fn a_listener_whose_host_is_silent() {
     let Some((lab, networks)) = lab_and_networks("rping") else { return };

@@ -47,8 +47,8 @@ pub(super) struct TcpSocket {
     next_segment_look: u64,
     watcher: Option<Arc<dyn LinkWatcher>>,
     acks: PeerAcks,
-    /// Until when the peer may take to read what is left of a connection that has ended, and then to
-    /// close as well.
+    /// Until when the peer may take to read what is left of a connection that has ended, and then
+    /// to close as well.
     lingers_until: Option<Moment>,
     wire: Option<Box<LinkFaults<()>>>,
 }

@@ -100,7 +100,11 @@ impl Side {
     }
 
     pub fn on(personality: DeviceKind) -> Self {
-        let context = Context::open(host(), personality, Box::new(Silent)).unwrap();
+        Self::of(host(), personality)
+    }
+
+    pub fn of(host: &Arc<Host>, personality: DeviceKind) -> Self {
+        let context = Context::open(host, personality, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4096, None, 1).unwrap();
         let cap = QpCap {

@@ -65,8 +65,8 @@ fn a_peer_that_says_nothing_or_half_a_request_is_closed_in_time() {
     prove_alive(&server);
 }
 
-/// An initiator waits for the Reply (RFC 5044, section 7.1.2). An application that is told of such a
-/// request could only fail to accept it.
+/// An initiator waits for the Reply (RFC 5044, section 7.1.2). An application that is told of such
+/// a request could only fail to accept it.
 #[test]
 fn a_request_that_cannot_be_accepted_is_not_told() {
     let server = Server::new();
