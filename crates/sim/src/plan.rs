@@ -120,6 +120,21 @@ pub struct RunFlow {
     pub via: Vec<usize>,
 }
 
+impl RunFlow {
+    /// Whether something bounds what it has in flight: its own rate or size, or a link's rate.
+    /// Otherwise it grows until there is no memory.
+    fn has_limit(&self, links: &[(RunLink, u32)]) -> bool {
+        let is_bounded = |link: &usize| {
+            let config = &links[*link].0.configs[0];
+            let rate = config.rate.clone().at(0);
+            rate.is_some() || config.policer.is_some() || config.fading.is_some()
+        };
+        self.controller.starts_with("fixed:")
+            || self.shape.size_octets.is_some()
+            || self.via.iter().any(is_bounded)
+    }
+}
+
 /// What a flow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -254,6 +269,11 @@ impl SimPlan {
         for flow in &self.flows {
             flow.resolve(&fill, &links, duration_ns, &mut flows)?;
         }
+        for flow in flows.iter().filter(|flow| !flow.has_limit(&links)) {
+            let path = fill(&self.links[flow.via.first().copied().unwrap_or(0)].path);
+            let why = format!("a flow of {} needs a rate here, such as 1gbit", flow.controller);
+            return Err(wrong("path", &path, &why));
+        }
         let suffix: String = values.values().map(|value| format!(" {value}")).collect();
         Ok(SimRun {
             name: format!("{}{suffix}", self.name),
@@ -319,6 +339,19 @@ mod tests {
         stagger = "100ms"
         size = "1MB"
     "#;
+
+    #[test]
+    fn a_flow_that_nothing_limits_is_refused() {
+        let runs =
+            |path: &str| SimPlan::parse(&PLAN.replace("70ms {loss} 1gbit", path)).unwrap().runs();
+        let endless = |path: &str| {
+            let text = PLAN.replace("70ms {loss} 1gbit", path).replace("size = \"1MB\"", "");
+            SimPlan::parse(&text).unwrap().runs()
+        };
+        assert!(runs("70ms {loss}").is_ok() && endless("70ms {loss} 1gbit").is_ok());
+        let error = endless("70ms {loss}").unwrap_err().to_string();
+        assert!(error.contains("a flow of cubic needs a rate here, such as 1gbit"), "{error}");
+    }
 
     #[test]
     fn every_combination_is_a_run() {

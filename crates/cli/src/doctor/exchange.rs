@@ -22,6 +22,9 @@ pub struct DoctorHello {
     pub version: String,
     /// The name of its key; none without a key.
     pub key: Option<String>,
+    /// Whether it speaks in clear to other hosts (`WEFT_INSECURE=1`).
+    #[serde(default)]
+    pub insecure: bool,
     /// Its time of day, in nanoseconds since 1970.
     pub time_ns: u64,
     /// The address of the other end as this one sees it.
@@ -91,6 +94,7 @@ pub fn introduce(you: SocketAddr, token: u64) -> DoctorHello {
     DoctorHello {
         version: env!("CARGO_PKG_VERSION").into(),
         key: key.and_then(|value| read_key(&value).ok()).map(|key| key.name().to_string()),
+        insecure: std::env::var_os("WEFT_INSECURE").is_some_and(|value| value == "1"),
         time_ns: weft_os::clock::time_of_day_ns(),
         you: canonical(you),
         token,

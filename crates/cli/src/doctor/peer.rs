@@ -132,8 +132,11 @@ fn keys(own: &DoctorHello, peer: &DoctorHello, address: SocketAddr) -> CheckResu
         (None, Some(peer)) => {
             CheckResult::wrong("key", format!("the peer has {peer}, this host none")).advise(make)
         }
-        (None, None) if address.ip().to_canonical().is_loopback() => {
+        (None, None) if is_here(address, peer.you) => {
             CheckResult::note("key", "none, and none is needed on one machine")
+        }
+        (None, None) if own.insecure && peer.insecure => {
+            CheckResult::note("key", "none; both speak in clear, by WEFT_INSECURE=1")
         }
         (None, None) => CheckResult::wrong(
             "key",
@@ -141,6 +144,12 @@ fn keys(own: &DoctorHello, peer: &DoctorHello, address: SocketAddr) -> CheckResu
         )
         .advise(format!("{make}; or set WEFT_INSECURE=1 on both")),
     }
+}
+
+/// Whether an address, from which this end is seen as `you`, is one of this machine.
+fn is_here(address: SocketAddr, you: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    ip.is_loopback() || ip == you.ip()
 }
 
 /// `connected` is a round trip, half of which the peer's answer took.
@@ -341,18 +350,32 @@ mod tests {
 
     fn own(key: Option<&str>) -> DoctorHello {
         let you = "192.0.2.1:9".parse().unwrap();
-        DoctorHello { key: key.map(str::to_owned), ..introduce(you, 7) }
+        DoctorHello { key: key.map(str::to_owned), insecure: false, ..introduce(you, 7) }
+    }
+
+    #[test]
+    fn clear_text_that_both_mean_is_no_fault() {
+        let away = "192.0.2.2:1".parse().unwrap();
+        let end = |insecure| DoctorHello { insecure, ..own(None) };
+        let outcome = |one, other| keys(&end(one), &end(other), away).outcome;
+        assert_eq!(outcome(true, true), Severity::Note);
+        assert_eq!(
+            (outcome(true, false), outcome(false, true)),
+            (Severity::Wrong, Severity::Wrong)
+        );
     }
 
     #[test]
     fn keys_must_be_the_same_and_one_machine_needs_none() {
-        let away = "192.0.2.1:1".parse().unwrap();
+        let away = "192.0.2.2:1".parse().unwrap();
         let outcome = |a, b, at| keys(&own(a), &own(b), at).outcome;
         assert_eq!(outcome(Some("x"), Some("x"), away), Severity::Ok);
         for (a, b) in [(Some("x"), Some("y")), (Some("x"), None), (None, Some("x")), (None, None)] {
             assert_eq!(outcome(a, b, away), Severity::Wrong, "{a:?} {b:?}");
         }
-        assert_eq!(outcome(None, None, "[::ffff:127.0.0.1]:1".parse().unwrap()), Severity::Note);
+        for here in ["[::ffff:127.0.0.1]:1", "192.0.2.1:1"] {
+            assert_eq!(outcome(None, None, here.parse().unwrap()), Severity::Note);
+        }
     }
 
     #[test]

@@ -51,17 +51,27 @@ pub fn fuzz(
     let run = |plan: &FaultPlan| -> Result<ScenarioOutcome> {
         run_scenario(command, environment, plan, expect, ScenarioManner { silent: true })
     };
+    let mut is_read = false;
     for seed in seeds.first..seeds.end {
         let plan = FaultPlan::random(seed);
         let outcome = run(&plan)?;
         if let Some(signal) = outcome.ended_by {
             return Ok(end_early(seed, signal));
         }
+        is_read |= outcome.is_read;
         if outcome.is_ok() {
             say(&format!("seed {seed}: ok, {}: {plan}", outcome.end()));
             continue;
         }
         say(&format!("seed {seed}: FAILED, {}: {plan}", outcome.complaint()));
+        let without = run(&FaultPlan::default())?;
+        if let Some(signal) = without.ended_by {
+            return Ok(end_early(seed, signal));
+        }
+        if !without.is_ok() {
+            say(&format!("CMD fails without faults, too: {}", without.complaint()));
+            return Ok(1);
+        }
         let (mut tries, mut ended_by) = (0, None);
         let smallest = plan.reduced(|trial| {
             if ended_by.is_some() {
@@ -80,6 +90,9 @@ pub fn fuzz(
         say(&format!("  --fault '{smallest}'"));
         say(&format!("as steps of a scenario:\n{}", as_scenario(&smallest)));
         return Ok(1);
+    }
+    if !is_read {
+        say("warning: no process of CMD has used a device of Weft: nothing went wrong for any");
     }
     say(&format!(
         "no failure under the plans of seeds {} to {}, each with {} for CMD",

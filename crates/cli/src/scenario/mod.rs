@@ -53,6 +53,8 @@ pub struct ScenarioOutcome {
     end: RunEnd,
     judged: Vec<Judgement>,
     timeline: Vec<TimelineEntry>,
+    /// Whether a process has used Weft's devices, and so read the plan.
+    pub is_read: bool,
     /// The signal by which somebody wanted to end this process meanwhile.
     pub ended_by: Option<i32>,
 }
@@ -150,8 +152,12 @@ pub fn run_scenario(
         journal: journal.read(),
         progress,
     };
-    let (judged, timeline) = (record.judge(expect), record.timeline());
-    Ok(ScenarioOutcome { end, judged, timeline, ended_by: child.ended_by() })
+    let (mut judged, timeline) = (record.judge(expect), record.timeline());
+    if !manner.silent {
+        judged.extend(record.lacks_faults());
+    }
+    let is_read = record.is_read();
+    Ok(ScenarioOutcome { end, judged, timeline, is_read, ended_by: child.ended_by() })
 }
 
 /// Watches the run until CMD ends, or for so long.

@@ -88,6 +88,26 @@ impl RunRecord<'_> {
         all
     }
 
+    /// Whether a process has read the plan: only those that use Weft's devices do.
+    pub fn is_read(&self) -> bool {
+        self.journal.iter().any(|entry| matches!(entry.what, JournalEvent::Begin { .. }))
+    }
+
+    /// What a run without faults has shown, which is nothing. One that happens with a probability
+    /// may have had no occasion.
+    pub fn lacks_faults(&self) -> Option<Judgement> {
+        let is_certain = |fault: &PlannedFault| !matches!(fault.when, When::Chance(_));
+        let got = match (self.is_read(), self.plan.faults.is_empty()) {
+            (_, true) => return None,
+            (false, _) => "none: no process has used a device of Weft",
+            (true, _) if !self.plan.faults.iter().any(is_certain) => return None,
+            (true, _) if !self.fault_spans().is_empty() => return None,
+            (true, _) => "none: all ended before a step took place",
+        };
+        let wanted = "a fault of the plan".to_owned();
+        Some(Judgement { expectation: "faults", wanted, got: got.to_owned(), ok: false })
+    }
+
     fn judge_exit(&self, wanted: &ExpectedExit) -> Judgement {
         let (words, ok) = match (wanted, self.end) {
             (ExpectedExit::ByItself, end) => {

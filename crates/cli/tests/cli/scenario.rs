@@ -64,12 +64,16 @@ fn the_plan_reaches_cmd_and_the_outcome_is_json_on_request() {
                  until = \"2s\"\nprocess = 3";
     let show = ["sh", "-c", "echo \"$WEFT_FAULT\" >&2"];
     let (status, said) = judged("json", steps, &["--json"], &show);
-    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(status, Some(1), "{said}");
     let plan = "drop=1%:at=1s,until=2s,rank=3; seed=7";
     assert!(said.contains(&format!("weft: scenario flap: {plan}\n{plan}\n")), "{said}");
     let json: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
-    assert_eq!((&json["scenario"], &json["ok"]), (&"flap".into(), &true.into()));
+    assert_eq!((&json["scenario"], &json["ok"]), (&"flap".into(), &false.into()));
     assert_eq!(json["expectations"][0]["expectation"], "exit");
+    // A shell uses no device, so nothing was tried.
+    let faults = &json["expectations"][2];
+    assert_eq!((&faults["expectation"], &faults["ok"]), (&"faults".into(), &false.into()));
+    assert_eq!(faults["got"], "none: no process has used a device of Weft");
     assert_eq!(json["timeline"][0]["what"], "exit status 0");
 }
 
@@ -109,11 +113,21 @@ fn random_plans_find_what_crashes_and_make_it_small() {
 }
 
 #[test]
+fn what_fails_without_faults_is_not_blamed_on_them() {
+    let output = run(&["--fuzz-faults", "1..3", "--", "sh", "-c", "kill -SEGV $$"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("CMD fails without faults, too: exit: killed by signal 11"), "{said}");
+    assert!(!said.contains("the smallest plan"), "{said}");
+}
+
+#[test]
 fn random_plans_that_find_nothing_say_so() {
     let output = run(&["--fuzz-faults", "1..4", "--", "sh", "-c", "exit 1"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("no failure under the plans of seeds 1 to 3"), "{said}");
+    assert!(said.contains("warning: no process of CMD has used a device of Weft"), "{said}");
     let wrong = run(&["--fuzz-faults", "4..1", "--", "true"]);
     assert!(text(&wrong.stderr).contains("`4..1` is no range of seeds"));
 }
