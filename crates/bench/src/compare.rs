@@ -9,6 +9,7 @@ use weft_chart::number;
 
 use crate::arguments::wrong_argument;
 use crate::journal::{Journal, JournalHead};
+use crate::output;
 use crate::reading::Series;
 
 /// Which files.
@@ -47,18 +48,18 @@ pub fn run(options: &CompareArgs) -> Result<()> {
     let changes = changes(&earlier, &later);
     ensure!(!changes.is_empty(), "the files have no measurement in common");
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&changes)?);
-        return Ok(());
+        return output::print(&format!("{}\n", serde_json::to_string_pretty(&changes)?));
     }
+    let mut text = String::new();
     for (name, JournalHead { machine, commit, date, .. }) in
         [("A", &earlier.head), ("B", &later.head)]
     {
-        println!("{name}: {machine}; commit {commit}; {date}.");
+        text += &format!("{name}: {machine}; commit {commit}; {date}.\n");
     }
-    println!("\n{}", markdown(&changes));
+    text += &format!("\n{}\n", markdown(&changes));
     let apart = changes.iter().filter(|change| change.apart).count();
-    println!("{apart} of {} series are apart: their ranges do not touch.", changes.len());
-    Ok(())
+    text += &format!("{apart} of {} series are apart: their ranges do not touch.\n", changes.len());
+    output::print(&text)
 }
 
 fn changes<'a>(earlier: &'a Journal, later: &Journal) -> Vec<Change<'a>> {

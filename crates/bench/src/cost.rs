@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use rustix::fs::{CWD, Mode, mkfifoat};
 
-use crate::sys;
+use crate::{output, sys};
 
 /// Begins the line with the CPU seconds of both sides.
 const LINE: &str = "processor seconds near and far:";
@@ -41,8 +41,7 @@ pub fn run(cost: &Cost) -> Result<()> {
         return fs::write(&cost.fifo, format!("{seconds}")).context("telling the near side");
     }
     let far = fs::read_to_string(&cost.fifo).context("hearing the far side")?;
-    println!("{LINE} {seconds} {far}");
-    Ok(())
+    output::print(&format!("{LINE} {seconds} {far}\n"))
 }
 
 fn seconds_of(command: &[OsString]) -> Result<f64> {

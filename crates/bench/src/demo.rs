@@ -17,7 +17,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::lab::{BenchLab, is_installed};
-use crate::{arguments, machine, sys};
+use crate::{arguments, machine, output, sys};
 use act::DemoAct;
 use screen::DemoScreen;
 
@@ -92,7 +92,7 @@ pub fn run(options: &DemoArgs) -> Result<()> {
             "machine": machine, "commit": machine::commit(), "date": machine::date(),
             "disturbance": load, "acts": acts, "failures": failures,
         });
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        output::print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
     }
     match failures.len() {
         0 => Ok(()),

@@ -132,7 +132,7 @@ pub fn run(floor: &FloorArgs) -> Result<()> {
             if floor.unix {
                 socket = as_stream(UnixStream::connect_addr(&meeting_place(address)?)?);
             }
-            println!("{}", measure(floor.kind, socket, time)?);
+            crate::output::print(&format!("{}\n", measure(floor.kind, socket, time)?))?;
             Ok(())
         }
         _ => bail!("a floor has one end: --listen or --connect"),

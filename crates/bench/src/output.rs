@@ -4,6 +4,7 @@
 //! `<!-- end of NAME -->`.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -49,12 +50,18 @@ impl OutputArgs {
                 fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
             }
             None if self.into.write(table, text)? => Ok(()),
-            None => {
-                print!("{text}");
-                Ok(())
-            }
+            None => print(text),
         }
     }
+}
+
+/// Writes to stdout.
+///
+/// # Errors
+/// It cannot be written.
+pub fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
 }
 
 impl IntoArgs {

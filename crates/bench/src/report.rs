@@ -18,6 +18,7 @@ use self::chart::FigureWidth;
 use self::picture::Browser;
 use crate::arguments::wrong_argument;
 use crate::journal::Journal;
+use crate::output;
 
 /// Which results, and what to make of them.
 #[derive(Debug, Args)]
@@ -54,8 +55,7 @@ pub fn run(options: &ReportArgs) -> Result<()> {
         let camera = Browser::find()?;
         for_each_figure(&journals, dir, "png", |drawing, file| camera.take(drawing, file))?;
     }
-    println!("The report is in {}.", options.out.display());
-    Ok(())
+    output::print(&format!("The report is in {}.\n", options.out.display()))
 }
 
 /// Hands every figure that can be drawn to `keep`, with the file in `dir` that it is to be in.

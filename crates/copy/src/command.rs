@@ -132,7 +132,8 @@ pub fn main(args: &CpArgs) -> u8 {
         }
         Ok(()) => {
             meter.end(Ok(()));
-            if get(&meter.failed) > 0 { SOME_FAILED } else { 0 }
+            let is_whole = get(&meter.failed) == 0 && !meter.complains_of_stdout();
+            if is_whole { 0 } else { SOME_FAILED }
         }
     }
 }

@@ -5,9 +5,10 @@
 //!
 //! Order: [`Meter::new`]; counts from any thread; [`Meter::shown`] around the copy.
 
-use std::io::Write;
-use std::sync::Arc;
+use std::fmt;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -48,6 +49,8 @@ pub struct Meter {
     started: Moment,
     is_over: Mutex<bool>,
     ended: Condvar,
+    /// Why something is missing on stdout.
+    unsaid: OnceLock<io::Error>,
     /// What carries data from here, for each host that it goes to.
     traffic: Mutex<Vec<Arc<ChannelTraffic>>>,
     /// Whether all files were listed, so that the totals are final.
@@ -82,6 +85,7 @@ impl Meter {
             started: clock::now(),
             is_over: Mutex::new(false),
             ended: Condvar::default(),
+            unsaid: OnceLock::new(),
             traffic: Mutex::default(),
             is_listed: AtomicBool::new(false),
             files: AtomicU64::new(0),
@@ -138,10 +142,7 @@ impl Meter {
     pub fn file(&self, path: &str) {
         self.event("file", json!({ "path": path }));
         if self.is_dry_run && !matches!(self.style, ShowStyle::Silent | ShowStyle::Json) {
-            self.bar.suspend(|| {
-                // A closed stdout leaves nobody to tell.
-                let _ = writeln!(std::io::stdout(), "{path}");
-            });
+            self.bar.suspend(|| self.print(&path));
         }
     }
 
@@ -153,8 +154,26 @@ impl Meter {
     fn event(&self, name: &str, fields: Value) {
         if self.style == ShowStyle::Json {
             let event = json!({ "event": name, "data": fields });
-            let _ = writeln!(std::io::stdout(), "{event}");
+            self.print(&event);
         }
+    }
+
+    fn print(&self, line: &dyn fmt::Display) {
+        match writeln!(io::stdout(), "{line}") {
+            Ok(()) => {}
+            // A closed stdout leaves nobody to tell.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) => drop(self.unsaid.set(error)),
+        }
+    }
+
+    /// Tells that what stdout has is not all, if that is so; returns whether it is.
+    pub fn complains_of_stdout(&self) -> bool {
+        let unsaid = self.unsaid.get();
+        if let Some(error) = unsaid {
+            self.say(&format!("weft: stdout has not got all: {error}"));
+        }
+        unsaid.is_some()
     }
 
     /// Shows what is counted while `copy` runs.

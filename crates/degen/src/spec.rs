@@ -179,13 +179,17 @@ impl PathSpec {
             };
             return self.set(which, key, value);
         }
+        let lower = word.to_ascii_lowercase();
+        // `10Gbps` is no time, and `10gbit/s` no file.
+        let is_rate = ["bit", "bit/s", "bps", "b/s"].iter().any(|unit| lower.ends_with(unit));
+        if begins_with_digit(word) && is_rate {
+            return self.set(Which::Both, "rate", word);
+        }
         if profile::is_file(word) || !begins_with_digit(word) || profile::is_built_in(word) {
             return Ok(profile::apply(self, word)?);
         }
-        let lower = word.to_ascii_lowercase();
         match lower {
             _ if lower.ends_with('%') => self.set(Which::Both, "loss", word),
-            _ if lower.contains("bit") => self.set(Which::Both, "rate", word),
             _ if lower.ends_with('s') => self.set(Which::Both, "rtt", word),
             _ => Err(SpecError::Word(word.to_owned())),
         }
@@ -439,6 +443,7 @@ mod tests {
     fn the_three_short_words_are_settings() {
         assert_eq!(path("70ms 0.1% 1gbit"), path("rtt=70ms loss=0.1% rate=1gbit"));
         assert_eq!(path("70ms").to_string(), "70 ms round trip");
+        assert_eq!(path("70ms 1Gbit/s"), path("70ms 1gbit"));
         let text = "70 ms round trip, 1 Gbit/s, queue 8.75 MB, loss 0.1%";
         assert_eq!(path("70ms 0.1% 1gbit").to_string(), text);
     }
@@ -484,6 +489,9 @@ mod tests {
         assert!(refused("bandwidth=1gbit").contains("rate"));
         assert!(refused("rate=fast").contains("rate: `fast`"));
         assert!(refused("70").contains("70ms"));
+        for word in ["10Gbps", "10mbps", "10Mb/s"] {
+            assert!(refused(word).contains("is not a rate such as"), "{word}");
+        }
         assert!(refused("./5gbit.toml").contains("./5gbit.toml: "));
         assert!(refused("back:mtu=1500").contains("whole path"));
         assert!(refused("mtu=100").contains("1280"));

@@ -146,10 +146,14 @@ fn observed_in() -> Option<PathBuf> {
 /// Where further paths begin, as `WEFT_MULTIPATH` says.
 fn multipath_from_environment() -> Option<Multipath> {
     let text = std::env::var("WEFT_MULTIPATH").ok()?;
-    Multipath::parse(&text).unwrap_or_else(|error| {
+    let multipath = Multipath::parse(&text).unwrap_or_else(|error| {
         log::warn!("WEFT_MULTIPATH is ignored: {error}");
         None
-    })
+    });
+    for place in multipath.iter().flat_map(Multipath::missing) {
+        log::warn!("WEFT_MULTIPATH: this host has neither an address nor an interface {place}");
+    }
+    multipath
 }
 
 /// What `WEFT_PCAP` wants to be captured.

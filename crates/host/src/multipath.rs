@@ -71,6 +71,26 @@ impl Multipath {
         }
     }
 
+    /// What is listed and not here, as the user has written it.
+    pub fn missing(&self) -> Vec<String> {
+        self.missing_of(&interfaces_now())
+    }
+
+    fn missing_of(&self, interfaces: &[NetInterface]) -> Vec<String> {
+        let Self::Listed(places) = self else { return Vec::new() };
+        let missing = places.iter().filter_map(|place| match place {
+            PathPlace::Address(address) => {
+                let here = interfaces.iter().any(|i| i.addresses.contains(address));
+                (!here).then(|| address.to_string())
+            }
+            PathPlace::Interface(name) => {
+                let here = interfaces.iter().any(|i| i.name == name.as_bytes());
+                (!here).then(|| name.clone())
+            }
+        });
+        missing.collect()
+    }
+
     /// The addresses of this host where paths may begin, for a connection at `local`.
     fn addresses(&self, local: IpAddr, interfaces: &[NetInterface]) -> Vec<IpAddr> {
         let usable =
@@ -262,6 +282,9 @@ mod tests {
         assert_eq!(of("10.0.0.9", "10.0.0.1"), [ip("10.0.0.9")], "an address that is asked for");
         assert_eq!(of("wlan0,10.0.0.9,10.1.0.1", "10.0.0.1"), [ip("10.1.0.1"), ip("10.0.0.9")]);
         assert_eq!(of("eth9", "10.0.0.1"), [] as [IpAddr; 0]);
+        let missing = |text: &str| Multipath::parse(text).unwrap().unwrap().missing_of(&all);
+        assert_eq!(missing("eth9,eth0,10.9.9.9,10.1.0.1"), ["eth9", "10.9.9.9"]);
+        assert_eq!(missing("on"), [] as [&str; 0]);
     }
 
     #[test]

@@ -146,7 +146,11 @@ impl Test {
                     "a time is 0.01 to {SECONDS_MAX} seconds, not {time}"
                 );
             }
-            TestAmount::Messages(count) => ensure!(count > 0, "-n is 1 or more, not {count}"),
+            TestAmount::Messages(count) => {
+                ensure!(count > 0, "-n is 1 or more, not {count}");
+                // All of them may be over before the measurement begins.
+                ensure!(self.omit_s == 0.0, "--omit is for a time: leave out -n");
+            }
         }
         Ok(())
     }
@@ -219,7 +223,7 @@ pub(crate) mod tests {
     #[test]
     fn what_is_out_of_bounds_is_refused() {
         test().check().unwrap();
-        let wrong: [fn(&mut Test); 14] = [
+        let wrong: [fn(&mut Test); 15] = [
             |t| t.version = VERSION + 1,
             |t| t.bytes = 0,
             |t| t.bytes = BYTES_MAX + 1,
@@ -232,6 +236,7 @@ pub(crate) mod tests {
             |t| t.amount = TestAmount::Seconds(f64::NAN),
             |t| t.amount = TestAmount::Messages(0),
             |t| t.omit_s = -1.0,
+            |t| (t.amount, t.omit_s) = (TestAmount::Messages(9), 1.0),
             |t| t.interval_s = 0.0,
             |t| (t.verify, t.bytes) = (true, BYTES_MAX),
         ];

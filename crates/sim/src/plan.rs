@@ -269,7 +269,7 @@ impl SimPlan {
         for flow in &self.flows {
             flow.resolve(&fill, &links, duration_ns, &mut flows)?;
         }
-        for flow in flows.iter().filter(|flow| !flow.has_limit(&links)) {
+        if let Some(flow) = flows.iter().find(|flow| !flow.has_limit(&links)) {
             let path = fill(&self.links[flow.via.first().copied().unwrap_or(0)].path);
             let why = format!("a flow of {} needs a rate here, such as 1gbit", flow.controller);
             return Err(wrong("path", &path, &why));

@@ -353,7 +353,8 @@ impl Connection {
 
     /// Ends the connection. Requests that are not complete fail, and so do receives: of a
     /// [`DeviceKind::Roce`] queue pair whose peer has ended the connection, as
-    /// [`Connection::ended`] says, they wait until then.
+    /// [`Connection::ended`] says, they wait until then. That is also how such a queue pair learns
+    /// that a request of its peer has failed at the peer's own end.
     ///
     /// # Errors
     /// None that an application could do something about.

@@ -12,7 +12,7 @@ use crate::arguments::{self, wrong_argument};
 use crate::figure::Figure;
 use crate::journal::{Journal, JournalHead, SCHEMA};
 use crate::lab::BenchLab;
-use crate::output::IntoArgs;
+use crate::output::{self, IntoArgs};
 use crate::probes::BenchProbe;
 use crate::suites::{BenchSuite, FigureDraft, SUITES, Scope};
 use crate::{machine, rounds, summary, sys};
@@ -72,8 +72,7 @@ fn names() -> PossibleValuesParser {
 /// A file cannot be written or read, a measurement failed, or the user interrupted.
 pub fn run(options: &MeasureArgs) -> Result<()> {
     if options.list {
-        print!("{}", list(options));
-        return Ok(());
+        return output::print(&list(options));
     }
     options.into.check(FIGURES).map_err(wrong_argument)?;
     let wanted = |names: &[String], scope: Scope| {
@@ -103,7 +102,7 @@ fn hand_in(journal: &Journal, path: &Path, into: &IntoArgs) -> Result<()> {
     let text = summary::text(journal);
     // In a page the figures are parts of a section.
     if !into.write(FIGURES, &text.replace("\n## ", "\n### "))? {
-        print!("{text}");
+        output::print(&text)?;
     }
     eprintln!("The results are in {}.", path.display());
     let failed: Vec<String> =

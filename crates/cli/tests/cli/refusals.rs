@@ -164,9 +164,11 @@ fn assert_plain(line: &str, said: &str) {
 }
 
 #[test]
-fn completions_that_cannot_be_written_fail() {
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = weft().args(["completions", "zsh"]).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(WRONG));
-    assert!(text(&output.stderr).contains("No space left on device"));
+fn what_cannot_be_written_is_no_success() {
+    for (line, status) in [("completions zsh", WRONG), ("bench --list", 1)] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = weft().args(line.split(' ')).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{line}");
+        assert!(text(&output.stderr).contains("No space left on device"), "{line}");
+    }
 }

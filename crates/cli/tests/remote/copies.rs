@@ -128,6 +128,21 @@ fn a_dry_run_names_what_would_be_copied() {
     }
 }
 
+/// A list that is cut off would be taken for all.
+#[test]
+fn what_stdout_has_not_got_is_told() {
+    let Some(host) = FarHost::start("cp-unwritten") else { return };
+    host.dir.write("a", "a");
+    for option in ["-n", "--json"] {
+        let mut weft = host.weft("cp");
+        weft.args([option, "a", &host.far("b")]);
+        let output = weft.stdout(fs::File::create("/dev/full").unwrap()).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("stdout has not got all: No space left on device"), "{said}");
+    }
+}
+
 #[test]
 fn a_limit_and_reading_back_change_no_byte() {
     let Some(host) = FarHost::start("cp-verify") else { return };

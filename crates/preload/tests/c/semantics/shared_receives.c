@@ -37,12 +37,14 @@ static void reached(void)
 
 int main(int argc, char **argv)
 {
-	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	/* The limit has no meaning here (ibv_create_srq(3)). */
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1, .srq_limit = 4 } };
+	struct ibv_srq_attr made;
 	begin(argc, argv);
 	a.cq = make_cq(16), b.cq = make_cq(16);
 	a.qp = make_qp(a.cq);
 	srq = wanted.srq = ibv_create_srq(pd, &init);
-	CHECK(srq);
+	CHECK(srq && ibv_query_srq(srq, &made) == 0 && made.srq_limit == 0);
 	b.qp = make_qp(b.cq);
 	join(a.qp, b.qp);
 
