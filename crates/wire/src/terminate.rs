@@ -356,8 +356,12 @@ mod tests {
         bytes.extend([9; READ_REQUEST_LEN]);
         let terminate = Terminate::parse(&bytes, TerminatePhase::Operation).unwrap();
         assert_eq!(terminate.code, TerminateCode::RdmapInvalidStag);
-        assert_eq!(terminate.ddp.unwrap().as_bytes(), &bytes[6..24]);
+        assert_eq!(terminate.ddp, None, "its number is the size of the Read");
         assert_eq!(terminate.rdmap, Some([9; READ_REQUEST_LEN]));
+        // A refused Send has its own.
+        bytes[2] = 0x03;
+        let terminate = Terminate::parse(&bytes, TerminatePhase::Operation).unwrap();
+        assert_eq!(terminate.ddp.unwrap().as_bytes(), &bytes[6..24]);
     }
 
     #[test]
