@@ -253,6 +253,8 @@ impl PerfArgs {
         }
         if let Some(file) = &place.key {
             around.variables.push(("WEFT_KEY", format!("file:{}", file.display())));
+            // Who names a key does not mean clear text, whatever the environment says.
+            around.variables.push(("WEFT_INSECURE", String::from("0")));
         }
         if place.insecure {
             around.variables.push(("WEFT_INSECURE", String::from("1")));
@@ -414,6 +416,7 @@ mod tests {
         assert_eq!(around("h --transport auto", None).variables, transport("auto"));
         assert!(!around("h -d mlx5_0", None).weft);
         let key = around("h --key k", None).variables;
-        assert_eq!(key, [("WEFT_KEY", String::from("file:k"))]);
+        let secret = [("WEFT_KEY", "file:k"), ("WEFT_INSECURE", "0")];
+        assert_eq!(key, secret.map(|(name, value)| (name, value.to_owned())));
     }
 }

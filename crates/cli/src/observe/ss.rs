@@ -102,10 +102,12 @@ fn numbers(named: impl Iterator<Item = (&'static str, u64)>) -> Value {
 }
 
 fn process(seen: &SeenProcess) -> Value {
+    // Whoever looks for connections finds none of a process that says nothing.
+    let without = |answer: &str| json!({ "pid": seen.pid, "answer": answer, "devices": [], "connections": [] });
     let report = match &seen.answer {
         ReaderAnswer::Report(report) => report,
-        ReaderAnswer::Silent => return json!({ "pid": seen.pid, "answer": "silent" }),
-        ReaderAnswer::Nonsense => return json!({ "pid": seen.pid, "answer": "not understood" }),
+        ReaderAnswer::Silent => return without("silent"),
+        ReaderAnswer::Nonsense => return without("not understood"),
     };
     let device = |device: &weft_observe::DeviceReport| {
         json!({

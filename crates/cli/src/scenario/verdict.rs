@@ -93,10 +93,14 @@ impl RunRecord<'_> {
         self.journal.iter().any(|entry| matches!(entry.what, JournalEvent::Begin { .. }))
     }
 
-    /// What a run without faults has shown, which is nothing. One that happens with a probability
-    /// may have had no occasion.
+    /// What a run without faults has shown, which is nothing. One that happens with a probability,
+    /// or to a share of the packets from the start, may have had no occasion.
     pub fn lacks_faults(&self) -> Option<Judgement> {
-        let is_certain = |fault: &PlannedFault| !matches!(fault.when, When::Chance(_));
+        let is_certain = |fault: &PlannedFault| match fault.when {
+            When::Chance(_) => false,
+            When::AtNs(at_ns) => at_ns > 0 || !fault.kind.has_window(),
+            When::After(_) => true,
+        };
         let got = match (self.is_read(), self.plan.faults.is_empty()) {
             (_, true) => return None,
             (false, _) => "none: no process has used a device of Weft",

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 
 use super::run::{EndEvent, Site};
@@ -27,7 +28,12 @@ pub fn up(launcher: &Launcher, args: &PathArgs) -> Result<u8> {
         let status = ended.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code > 0);
         return status.with_context(|| format!("the WAN is not up: its process ended: {ended}"));
     }
-    print(&name)?;
+    if let Err(error) = print(&name) {
+        // Nobody has heard of it.
+        kill_process(Pid::from_child(&serving), Signal::TERM)?;
+        serving.wait()?;
+        return Err(error);
+    }
     Ok(0)
 }
 

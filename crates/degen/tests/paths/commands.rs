@@ -10,13 +10,17 @@ use serde_json::Value;
 
 use super::common::{Check, DEGEN, expect, is_no_fault, scratch, text, tool};
 
-pub const CHECKS: [(&str, Check); 13] = [
+pub const CHECKS: [(&str, Check); 14] = [
     ("the_exit_status_is_that_of_cmd", the_exit_status_is_that_of_cmd),
     ("stdin_and_stdout_are_those_of_cmd", stdin_and_stdout_are_those_of_cmd),
     ("each_side_knows_where_it_is", each_side_knows_where_it_is),
     ("a_server_that_fails_is_told", a_server_that_fails_is_told),
     ("nothing_is_left_behind", nothing_is_left_behind),
     ("a_path_can_stand_and_be_joined", a_path_can_stand_and_be_joined),
+    (
+        "a_path_whose_name_nobody_hears_does_not_stand",
+        a_path_whose_name_nobody_hears_does_not_stand,
+    ),
     ("a_request_to_end_reaches_cmd", a_request_to_end_reaches_cmd),
     ("an_interrupt_from_a_process_reaches_cmd", an_interrupt_from_a_process_reaches_cmd),
     ("what_is_wrong_is_said_once", what_is_wrong_is_said_once),
@@ -116,6 +120,16 @@ fn nothing_is_left_behind() -> Result<(), String> {
     let output = run(&["lan", "--", "sh", "-c", &command]);
     expect(output.status.success(), || format!("{output:?}"))?;
     expect(!is_running(&word), || "a child of CMD still runs".into())
+}
+
+fn a_path_whose_name_nobody_hears_does_not_stand() -> Result<(), String> {
+    let registry = Registry::new("unheard");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut up = registry.degen(&["up", "20ms"]);
+    let status = up.stdout(full).stderr(Stdio::null()).status().unwrap();
+    expect(!status.success(), || format!("{status}"))?;
+    let left = registry.output(&["list"]);
+    expect(left.trim().is_empty(), || left)
 }
 
 fn a_path_can_stand_and_be_joined() -> Result<(), String> {
