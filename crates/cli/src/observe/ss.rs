@@ -103,7 +103,10 @@ fn numbers(named: impl Iterator<Item = (&'static str, u64)>) -> Value {
 
 fn process(seen: &SeenProcess) -> Value {
     // Whoever looks for connections finds none of a process that says nothing.
-    let without = |answer: &str| json!({ "pid": seen.pid, "answer": answer, "devices": [], "connections": [] });
+    let without = |answer: &str| {
+        let none: [Value; 0] = [];
+        json!({ "pid": seen.pid, "answer": answer, "devices": none, "connections": none })
+    };
     let report = match &seen.answer {
         ReaderAnswer::Report(report) => report,
         ReaderAnswer::Silent => return without("silent"),
