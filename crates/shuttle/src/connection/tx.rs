@@ -163,7 +163,7 @@ impl ShuttleConnection {
         // With one path, control frames follow a flight in its bundle if they fit; with several
         // they do not wait for the flights of other paths. One that never answers has neither.
         let has_traffic = |path: &Path| path.validated || path.arrivals.due_ns().is_some();
-        let several = self.paths.iter().skip(1).any(has_traffic);
+        let several = self.paths.len() > 1 && self.paths[1..].iter().any(has_traffic);
         for at in 0..self.paths.len() {
             if self.put_path_check(now_ns, at, out) || several && self.put_frames(now_ns, at, out) {
                 return true;
