@@ -368,10 +368,11 @@ impl EventLoop {
     }
 
     /// The peer has ended a stream that broke there. What came before a proper end is whole, and is
-    /// written first; only what would go the other way is for nobody.
+    /// written first; only what would go the other way is for nobody. A connection that is not made
+    /// yet would be for nobody at all.
     fn handle_reset(&mut self, id: u64) -> Result<()> {
         match self.streams.get_mut(&id) {
-            Some(stream) if stream.has_end && stream.failure.is_none() => {
+            Some(stream) if stream.has_end && stream.failure.is_none() && !stream.is_connecting => {
                 stream.end_input(&self.epoll);
                 self.settle(id)
             }
