@@ -153,9 +153,9 @@ impl LoopbackQp {
     /// The request that broke a rule is one of its own, and ends as a peer's word would have it;
     /// the event is that of who refuses it.
     fn fail(&mut self, fault: StreamFault) {
-        let event = fault.event(rdmap::LlpKind::Shuttle);
         let fault = match fault {
             StreamFault::PeerMisbehaved { terminate, receive: None } => {
+                let event = fault.event(rdmap::LlpKind::Shuttle);
                 if let Some(event) = event.filter(|_| !self.rdmap.is_dead()) {
                     self.qp.raise(event);
                 }
