@@ -96,6 +96,23 @@ fn a_process_ends_with_the_last_thread_of_the_application() {
 }
 
 #[test]
+fn what_a_process_sends_arrives_after_its_first_thread_has_ended() {
+    let dir = common::dir("departed_thread");
+    let libraries = ["-lrdmacm", "-libverbs"];
+    let program = dir.build("departed_thread.c", "departed_thread", &libraries);
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
+fn a_message_behind_one_that_waited_for_a_receive_leaves_though_its_sender_sleeps() {
+    let dir = common::dir("behind_unready");
+    let program = dir.build("behind_unready.c", "behind_unready", &["-lrdmacm", "-libverbs"]);
+    succeed(preloaded(&program).env("WEFT_TRANSPORT", "shuttle"));
+}
+
+#[test]
 fn what_a_child_of_a_fork_makes_is_its_own() {
     let dir = common::dir("own_objects");
     let program = dir.build("own_objects.c", "own_objects", &["-lrdmacm", "-libverbs"]);

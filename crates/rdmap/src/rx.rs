@@ -129,12 +129,14 @@ impl<'a> RxPort<'a> {
         let (header, behind) =
             DdpHeader::parse(ulpdu).map_err(|error| StreamFault::ddp(error, ulpdu))?;
         let payload = apart.unwrap_or(SegmentPayload::Here(behind));
+        // What lies apart may be memory that the peer still changes: nobody parses it.
+        let control = if apart.is_some() { &[] } else { behind };
         let opcode = header.opcode().map_err(|code| StreamFault::peer(code, ulpdu, false))?;
         let first = !self.stream.heard();
         if first {
-            self.recognise(&header, payload.bytes());
+            self.recognise(&header, payload.is_empty());
         }
-        let placed = self.place(seq, ulpdu, (header, opcode, payload), first)?;
+        let placed = self.place(seq, ulpdu, (header, opcode, payload, control), first)?;
         if self.stream.config.confirm && placed != Placed::Held {
             self.count(&header, opcode, payload.is_empty());
         }
@@ -145,7 +147,7 @@ impl<'a> RxPort<'a> {
         &mut self,
         seq: u64,
         ulpdu: &[u8],
-        (header, opcode, payload): (DdpHeader, Opcode, SegmentPayload<'_>),
+        (header, opcode, payload, control): (DdpHeader, Opcode, SegmentPayload<'_>, &[u8]),
         first: bool,
     ) -> Result<Placed, StreamFault> {
         let quote = quotes_request(opcode);
@@ -163,18 +165,18 @@ impl<'a> RxPort<'a> {
                 placed.map_err(|code| self.refuse_answer(refuse(code)))
             }
             (DdpHeader::Untagged(h), Opcode::ReadRequest) => {
-                self.read_request(&h, payload.bytes()).map_err(refuse)
+                self.read_request(&h, control).map_err(refuse)
             }
             (DdpHeader::Untagged(h), Opcode::AtomicRequest) => {
-                self.atomic_request(&h, payload.bytes()).map_err(refuse)
+                self.atomic_request(&h, control).map_err(refuse)
             }
             (DdpHeader::Untagged(h), Opcode::AtomicResponse) => {
-                let placed = self.atomic_response(&h, payload.bytes());
+                let placed = self.atomic_response(&h, control);
                 placed.map_err(|code| self.refuse_answer(refuse(code)))
             }
-            (DdpHeader::Untagged(_), Opcode::Terminate) => Err(terminated(payload.bytes(), first)),
+            (DdpHeader::Untagged(_), Opcode::Terminate) => Err(terminated(control, first)),
             (DdpHeader::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
-                self.immediate(&h, opcode, payload.bytes()).map_err(refuse)
+                self.immediate(&h, opcode, control).map_err(refuse)
             }
             // RFC 7306 has no Send with immediate data: only Weft may send one.
             (DdpHeader::Untagged(_), _)
@@ -227,9 +229,9 @@ impl<'a> RxPort<'a> {
     }
 
     /// Learns from the first segment whether the peer supports RFC 7306.
-    fn recognise(&mut self, header: &DdpHeader, payload: &[u8]) {
+    fn recognise(&mut self, header: &DdpHeader, is_empty: bool) {
         let hello = matches!(header, DdpHeader::Tagged(h)
-            if payload.is_empty() && capability::is_hello(h.stag, h.to));
+            if is_empty && capability::is_hello(h.stag, h.to));
         let event = if hello { DiscoveryEvent::HeardHello } else { DiscoveryEvent::HeardOther };
         self.stream.discovery = self.stream.discovery.after(event);
         if hello && self.stream.config.role == Role::Responder {

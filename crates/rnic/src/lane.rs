@@ -450,11 +450,12 @@ impl LaneTraffic {
         patient: bool,
         arrivals: &mut LaneArrivals,
     ) -> Result<Option<usize>, StreamFault> {
-        while self.is_withdrawn && lane.front(flow).is_some_and(|s| !is_terminate(s.head)) {
-            lane.pop(flow);
-        }
         if !lane.find(flow) {
             return Ok(None);
+        }
+        if self.is_withdrawn && lane.front(flow).is_some_and(|s| !is_terminate(s.head)) {
+            lane.pop(flow);
+            return Ok(Some(0));
         }
         // A request is complete before the reply to it arrives.
         arrivals.any |= self.is_in_flight() && self.acknowledge(rdmap, qp, lane);
@@ -649,10 +650,13 @@ fn is_terminate(header: &[u8]) -> bool {
     DdpHeader::parse(header).is_ok_and(|(header, _)| header.opcode() == Ok(Opcode::Terminate))
 }
 
-/// Takes what is there without placing or acknowledging it.
+/// Takes some of what is there without placing or acknowledging it.
 fn discard(lane: &mut impl SegmentLane) {
     for flow in [LaneFlow::Responses, LaneFlow::Requests] {
-        while lane.front(flow).is_some() {
+        for _ in 0..TURN_SEGMENTS {
+            if lane.front(flow).is_none() {
+                break;
+            }
             lane.pop(flow);
         }
     }

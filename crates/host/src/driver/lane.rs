@@ -174,10 +174,11 @@ impl LaneLink {
             return true;
         }
         // Who polls only a few connections finds the acknowledgements itself. The peer rings for
-        // who may sleep, for who waits until the send queue is drained, and for one of many
-        // connections: a poll looks at those that have news.
+        // who may sleep, for who waits until the send queue is drained, for requests that may not
+        // leave before, and for one of many connections: a poll looks at those that have news.
         let drains = core.qp.state() == QpState::Sqd;
-        let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group() || drains;
+        let waits = drains || core.qp.sq().has_pending();
+        let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group() || waits;
         let awaited = core.conn.as_ref().filter(|_| needs_bell);
         let awaited = awaited.and_then(|conn| conn.awaited_acks(drains));
         let for_acks = match awaited {

@@ -66,7 +66,8 @@ impl LoanLine {
     /// Tries whether the memory of process `pid` can be read: `None` before it lends any.
     pub fn try_reading(&self, pid: i32) -> Option<Result<Lender, LoanUnreadable>> {
         let mark = self.mark.load(Ordering::Acquire);
-        let lender = Lender { pid, word: self.word.load(Ordering::Relaxed), mark };
+        let word = self.word.load(Ordering::Relaxed);
+        let lender = Lender { pid, thread: Cell::new(pid), word, mark };
         (mark != 0).then(|| lender.state().map(|_| lender).map_err(|_| LoanUnreadable))
     }
 }
@@ -76,9 +77,11 @@ impl LoanLine {
 pub struct LoanUnreadable;
 
 /// A process that lends memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Lender {
     pid: i32,
+    /// One of its threads: the kernel finds the memory by any that has not ended.
+    thread: Cell<i32>,
     word: u64,
     mark: u64,
 }
@@ -96,8 +99,28 @@ impl Lender {
     }
 
     /// Reads `remote` into `local`, and the word after that into `mark`; whether all was there, or
-    /// the errno of the system.
+    /// the errno of the system. The thread that the process began with may end before the process.
     fn read(
+        &self,
+        remote: &[libc::iovec],
+        local: &mut [libc::iovec],
+        mark: &mut u64,
+    ) -> Result<bool, i32> {
+        match self.read_by_thread(remote, local, mark) {
+            Err(libc::ESRCH) => {}
+            outcome => return outcome,
+        }
+        for thread in threads_of(self.pid) {
+            self.thread.set(thread);
+            let outcome = self.read_by_thread(remote, local, mark);
+            if outcome != Err(libc::ESRCH) {
+                return outcome;
+            }
+        }
+        Err(libc::ESRCH)
+    }
+
+    fn read_by_thread(
         &self,
         remote: &[libc::iovec],
         local: &mut [libc::iovec],
@@ -111,7 +134,8 @@ impl Lender {
         let counts = (local.len() as libc::c_ulong, remote.len() as libc::c_ulong);
         // SAFETY: the kernel checks all addresses; whoever filled `local` vouches for those here.
         let read = unsafe {
-            libc::process_vm_readv(self.pid, local.as_ptr(), counts.0, remote.as_ptr(), counts.1, 0)
+            let (here, there) = (local.as_ptr(), remote.as_ptr());
+            libc::process_vm_readv(self.thread.get(), here, counts.0, there, counts.1, 0)
         };
         // Before anything else is called, which may change it.
         let error = io::Error::last_os_error();
@@ -120,6 +144,12 @@ impl Lender {
             Err(_) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
         }
     }
+}
+
+/// The threads of process `pid` that the system shows.
+fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok())
 }
 
 /// Why a payload cannot be had.

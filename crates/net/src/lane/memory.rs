@@ -8,8 +8,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::OnceLock;
 
-use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
+use rustix::process::Resource;
 
 /// The page of the counters of one direction.
 const PAGE_BYTES: usize = 4096;
@@ -29,10 +31,26 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// # Errors
 /// If the system gives none.
 pub fn create() -> io::Result<OwnedFd> {
+    // Beyond the limit the system would not only refuse, but end the process by SIGXFSZ.
+    let limit = rustix::process::getrlimit(Resource::Fsize).current;
+    if limit.is_some_and(|limit| limit < FILE_BYTES as u64) {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     let fd = fs::memfd_create("weft-lane", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     fs::ftruncate(&fd, FILE_BYTES as u64)?;
+    if counts_each_page() {
+        fs::fallocate(&fd, FallocateFlags::empty(), 0, FILE_BYTES as u64)?;
+    }
     fs::fcntl_add_seals(&fd, SEALS)?;
     Ok(fd)
+}
+
+/// Whether the system may refuse a page at its first use, by SIGBUS, because all memory is promised
+/// (`vm.overcommit_memory` 2).
+fn counts_each_page() -> bool {
+    static COUNTS: OnceLock<bool> = OnceLock::new();
+    let policy = || std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+    *COUNTS.get_or_init(|| policy().is_ok_and(|policy| policy.trim() == "2"))
 }
 
 /// Both directions in the address space of this process.

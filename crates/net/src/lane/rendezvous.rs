@@ -43,6 +43,9 @@ const NAME: &str = "weft-lane-5";
 const OFFER_MAX_BYTES: usize = 128;
 /// Offers that nobody has claimed. Those of who has gone are dropped first.
 const UNCLAIMED_MAX: usize = 1024;
+/// Sockets that one claim takes: who connects without end, which any user of this host can, does
+/// not hold it up. An offer that is not found costs the lane, not the connection.
+const ACCEPTED_AT_ONCE: usize = 256;
 /// Those of who has gone, each with two descriptors, are looked for once there are so many offers.
 const PRUNE_FROM: usize = 16;
 
@@ -66,14 +69,14 @@ struct LaneOffers {
     /// By what names the connection.
     whole: HashMap<String, Offered>,
     /// Sockets of those who have found this one, and have yet to say for which connection.
-    begun: Vec<OwnedFd>,
+    begun: Vec<HighFd>,
     /// How many there are when those of who has gone are dropped.
     prune_at: usize,
 }
 
 struct Offered {
-    socket: OwnedFd,
-    memory: OwnedFd,
+    socket: HighFd,
+    memory: HighFd,
 }
 
 impl LaneListener {
@@ -113,21 +116,25 @@ impl LaneListener {
         let offered = offers.whole.remove(conn)?;
         drop(offers);
         let mapping = Arc::new(Mapping::new(offered.memory.as_fd()).ok()?);
-        let bell = HighFd::new(offered.socket);
+        let bell = offered.socket;
         send_byte(bell.as_fd()).then(|| ShmLane::new(bell, &mapping, LaneEnd::Responder))
     }
 
     /// Takes what has arrived. To connect and to offer are two calls of another process, and this
     /// may come between them: the socket is looked at again then.
     fn collect(&self, LaneOffers { whole, begun, prune_at }: &mut LaneOffers) {
-        let accepted = iter::from_fn(|| self.accept().ok()).filter(|s| same_user(s.as_fd()));
+        let accepted = iter::from_fn(|| self.accept().ok()).take(ACCEPTED_AT_ONCE);
+        let accepted = accepted.filter(|socket| same_user(socket.as_fd()));
         for socket in mem::take(begun).into_iter().chain(accepted) {
             // Who has given up meanwhile, or was refused, has gone.
             if crate::tcp::is_broken(socket.as_fd()) {
                 continue;
             }
             match take_offer(&socket) {
-                Ok((conn, memory)) => drop(whole.insert(conn, Offered { socket, memory })),
+                Ok((conn, memory)) => {
+                    let memory = HighFd::new(memory);
+                    drop(whole.insert(conn, Offered { socket, memory }));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => begun.push(socket),
                 Err(_) => {}
             }
@@ -143,8 +150,9 @@ impl LaneListener {
         }
     }
 
-    fn accept(&self) -> io::Result<OwnedFd> {
-        Ok(net::accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+    fn accept(&self) -> io::Result<HighFd> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        Ok(HighFd::new(net::accept_with(&self.fd, flags)?))
     }
 }
 
@@ -252,7 +260,7 @@ fn send_offer(socket: BorrowedFd<'_>, text: &[u8], memory: BorrowedFd<'_>) -> io
 ///
 /// # Errors
 /// `EAGAIN` as long as there is none, and any other if there will not be.
-fn take_offer(socket: &OwnedFd) -> io::Result<(String, OwnedFd)> {
+fn take_offer(socket: &HighFd) -> io::Result<(String, OwnedFd)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut text = [0; OFFER_MAX_BYTES];

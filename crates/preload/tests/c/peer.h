@@ -17,6 +17,9 @@ static struct rdma_addrinfo *place_of(const char *port, int passive)
 	return found;
 }
 
+/* Whether the completion queue of sends has no channel. */
+static int silent_sends;
+
 static struct rdma_cm_id *endpoint(const char *port, int passive)
 {
 	struct ibv_qp_init_attr wanted = {
@@ -26,8 +29,14 @@ static struct rdma_cm_id *endpoint(const char *port, int passive)
 	};
 	struct rdma_addrinfo *info = place_of(port, passive);
 	struct rdma_cm_id *id;
-	CHECK(rdma_create_ep(&id, info, NULL, &wanted) == 0);
+	int apart = silent_sends && !passive;
+	CHECK(rdma_create_ep(&id, info, NULL, apart ? NULL : &wanted) == 0);
 	rdma_freeaddrinfo(info);
+	if (apart) {
+		wanted.send_cq = ibv_create_cq(id->verbs, DEPTH, NULL, NULL, 0);
+		CHECK(wanted.send_cq && rdma_create_qp(id, NULL, &wanted) == 0);
+		id->send_cq = wanted.send_cq;
+	}
 	return id;
 }
 

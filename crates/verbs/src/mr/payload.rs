@@ -59,8 +59,7 @@ impl<'a> SegmentPayload<'a> {
         self.len() == 0
     }
 
-    /// The bytes, for who parses them. Control messages are never lent: one that is counts as
-    /// empty.
+    /// The bytes; none of what is lent.
     pub fn bytes(self) -> &'a [u8] {
         match self {
             Self::Here(bytes) => bytes,
