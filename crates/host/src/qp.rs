@@ -117,7 +117,11 @@ impl HostQp {
         let (port, number) = match id.kind {
             DeviceKind::Iwarp => (None, Some(Number::take(host)?)),
             DeviceKind::Roce => {
-                (Some(Arc::new(UdpPort::for_queue_pair(host.settings().ports)?)), None)
+                let port = UdpPort::for_queue_pair(host.settings().ports)?;
+                if init.kind == QpType::Ud {
+                    port.cut_long();
+                }
+                (Some(Arc::new(port)), None)
             }
         };
         let led = number.as_ref().map(Number::value);

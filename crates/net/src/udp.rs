@@ -2,10 +2,14 @@
 //! received in bundles as the kernel joined them (GRO).
 //!
 //! A [`UdpPort`] speaks IPv6 and IPv4, the latter as mapped addresses, where the machine has both.
+//!
+//! Datagrams are sent whole: neither this host nor a router cuts them, whatever the kernel has heard
+//! of the path. Shuttle finds out itself what the path takes (S-76), and says which may be cut.
 #![allow(unsafe_code)]
 
 mod arrivals;
 mod control;
+mod fragments;
 mod names;
 mod relocation;
 
@@ -28,6 +32,7 @@ use weft_verbs::Misuse;
 
 pub use arrivals::{BUNDLE_OCTETS, Bundle};
 use control::ControlMessages;
+use fragments::DatagramCuts;
 use names::{mapped, name_of, unspecified_like};
 
 use crate::ports::PortBounds;
@@ -149,7 +154,9 @@ impl UdpPort {
             }
         }
         joined?;
-        Self::adopt(fd)
+        let port = Self::adopt(fd)?;
+        port.cut_long();
+        Ok(port)
     }
 
     /// What is sent to groups passes `hops` hosts; with 0 it does not leave this machine. Whether
@@ -159,6 +166,12 @@ impl UdpPort {
         let v4 = set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, hops);
         let v6 = || set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops);
         v4 && (!self.dual || v6())
+    }
+
+    /// Has the kernel cut datagrams that are longer than the path takes, as it does for others: who
+    /// sends them has not asked what that is.
+    pub fn cut_long(&self) {
+        fragments::cut_long(self.fd.as_fd());
     }
 
     /// Has the kernel cut what comes from outside by IPv6 to datagrams without bytes. A sender
@@ -261,10 +274,12 @@ impl UdpPort {
         self.refused.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes what the errors of a call say for later ones.
-    fn failed(&self, error: &io::Error) {
+    /// Notes what the errors of a call, for a bundle or one datagram, say for later ones.
+    fn failed(&self, error: &io::Error, is_bundle: bool) {
         match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => self.refused.store(true, Ordering::Release),
+            // The device takes no datagrams of that length.
+            Some(libc::EINVAL) if is_bundle => {}
             Some(libc::ENETUNREACH | libc::EADDRNOTAVAIL | libc::EINVAL | libc::ENODEV) => {
                 self.unrouted.store(true, Ordering::Release);
             }
@@ -286,7 +301,7 @@ impl UdpPort {
     /// socket is devoted to, if it is.
     pub fn send(&self, burst: &Batch<'_>, own: Option<&Route>) -> Written {
         let bundle = first_bundle(burst.lengths);
-        if bundle.len() < 2 || !self.cuts.load(Ordering::Relaxed) {
+        if bundle.len() < 2 || burst.may_fragment || !self.cuts.load(Ordering::Relaxed) {
             return self.send_first(burst, own);
         }
         match self.send_bundle(burst, bundle, own) {
@@ -309,7 +324,11 @@ impl UdpPort {
         let count = vectors_of(burst.gather, burst.written, octets, &mut vectors);
         let each = (bundle.len() > 1).then(|| bundle[0]);
         let route = (own != Some(route)).then_some(route);
-        self.send_vectors(route, &vectors[..count], each)
+        let cuts = match burst.may_fragment {
+            true => DatagramCuts::Anywhere,
+            false => DatagramCuts::of_datagram(octets),
+        };
+        self.send_vectors(route, &vectors[..count], each, cuts)
     }
 
     /// Sends datagrams that lie one behind the other, of `each` bytes but the last, without
@@ -321,7 +340,7 @@ impl UdpPort {
         let (iov_base, iov_len) = (octets.as_ptr().cast_mut().cast(), octets.len());
         let each = (octets.len() > each).then_some(each as u16);
         let vectors = [MaybeUninit::new(libc::iovec { iov_base, iov_len })];
-        self.send_vectors(Some(route), &vectors, each)
+        self.send_vectors(Some(route), &vectors, each, DatagramCuts::of_datagram(octets.len()))
     }
 
     /// Sends what `vectors`, each of them written, name: cut into datagrams of `each` bytes if
@@ -331,7 +350,33 @@ impl UdpPort {
         route: Option<&Route>,
         vectors: &[MaybeUninit<libc::iovec>],
         each: Option<u16>,
+        cuts: DatagramCuts,
     ) -> Written {
+        let send = || self.call(route, vectors, each);
+        let mut sent = match cuts {
+            DatagramCuts::Never | DatagramCuts::IfRefused => send(),
+            DatagramCuts::Anywhere => fragments::with_cuts(self.fd.as_fd(), send),
+        };
+        if let Err(error) = &sent
+            && is_told_once(error)
+        {
+            self.failed(error, each.is_some());
+            sent = send();
+        }
+        let is_long = |error: &io::Error| error.raw_os_error() == Some(libc::EMSGSIZE);
+        if cuts == DatagramCuts::IfRefused && sent.as_ref().is_err_and(is_long) {
+            sent = fragments::with_cuts(self.fd.as_fd(), send);
+        }
+        self.written(sent, each.is_some())
+    }
+
+    /// The system call of [`UdpPort::send_vectors`]: the bytes that it has sent.
+    fn call(
+        &self,
+        route: Option<&Route>,
+        vectors: &[MaybeUninit<libc::iovec>],
+        each: Option<u16>,
+    ) -> io::Result<usize> {
         let fd = self.fd.as_fd().as_raw_fd();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         if let ([only], None, None) = (vectors, route, each) {
@@ -339,7 +384,7 @@ impl UdpPort {
             // SAFETY: the caller has written each vector.
             let only = unsafe { only.assume_init_ref() };
             // SAFETY: what it points to is only read, and the kernel checks each address.
-            return self.written(unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) });
+            return octets_of(unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) });
         }
         let mut control = ControlMessages::default();
         if let Some(each) = each {
@@ -359,22 +404,20 @@ impl UdpPort {
         message.msg_controllen = control.octets as _;
         // SAFETY: `message` names locals and `vectors`, which live as long as the call; the kernel
         // only reads, and checks each address that they name.
-        self.written(unsafe { libc::sendmsg(fd, &message, flags) })
+        octets_of(unsafe { libc::sendmsg(fd, &message, flags) })
     }
 
-    /// Result of a call that has sent `n` bytes, or failed for the reason in `errno`.
-    fn written(&self, n: isize) -> Written {
-        match n {
-            n if n >= 0 => Written::Octets(n as usize),
-            _ => {
-                let error = io::Error::last_os_error();
-                self.failed(&error);
-                match error.raw_os_error() {
-                    Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
-                    Some(libc::EFAULT) => Written::Gone,
-                    _ => Written::Failed,
-                }
-            }
+    /// What has come of calls that have sent these bytes, or failed.
+    fn written(&self, sent: io::Result<usize>, is_bundle: bool) -> Written {
+        let error = match sent {
+            Ok(octets) => return Written::Octets(octets),
+            Err(error) => error,
+        };
+        self.failed(&error, is_bundle);
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
+            Some(libc::EFAULT) => Written::Gone,
+            _ => Written::Failed,
         }
     }
 
@@ -424,7 +467,21 @@ fn prepare(fd: BorrowedFd<'_>, dual: bool) -> io::Result<u32> {
     if dual {
         on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
     }
+    fragments::keep_whole(fd);
     Ok(widen_buffers(fd))
+}
+
+/// The bytes that a system call has sent, or the error in `errno`.
+fn octets_of(sent: isize) -> io::Result<usize> {
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether an error is of a datagram that was sent before: the kernel tells a connected socket what
+/// ICMP has said of it, true or not, in place of sending the next one.
+fn is_told_once(error: &io::Error) -> bool {
+    use libc::{ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOPROTOOPT};
+    let told = [ECONNREFUSED, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOPROTOOPT];
+    error.raw_os_error().is_some_and(|code| told.contains(&code))
 }
 
 /// The address that the system leaves by for `peer`.

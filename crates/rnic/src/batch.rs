@@ -13,6 +13,8 @@ pub struct Batch<'a> {
     pub gather: &'a Gather,
     /// The lengths in bytes of the datagrams that are left; none for a byte stream.
     pub lengths: &'a [u16],
+    /// Datagrams that are longer than the path takes may be cut on the way (IP fragments).
+    pub may_fragment: bool,
     /// Bytes at the front that are written already.
     pub written: usize,
 }
@@ -40,7 +42,8 @@ pub(crate) struct OutgoingFrames {
 
 impl OutgoingFrames {
     pub fn batch(&self) -> Batch<'_> {
-        Batch { route: None, gather: &self.gather, lengths: &[], written: self.written }
+        let (gather, written) = (&self.gather, self.written);
+        Batch { route: None, gather, lengths: &[], may_fragment: false, written }
     }
 
     /// Whether nothing is left to write.
@@ -125,9 +128,9 @@ pub(crate) struct DatagramBurst {
 
 impl DatagramBurst {
     pub fn batch(&self) -> Batch<'_> {
-        let weft_shuttle::Transmit { gather, route, .. } = &self.transmit;
+        let weft_shuttle::Transmit { gather, route, may_fragment, .. } = &self.transmit;
         let (route, lengths, written) = (route.as_ref(), self.lengths(), self.written.1);
-        Batch { route, gather, lengths, written }
+        Batch { route, gather, lengths, may_fragment: *may_fragment, written }
     }
 
     /// Lengths of the datagrams that are left.

@@ -63,7 +63,7 @@ impl UdpPort {
         // SAFETY: `message` names locals and `room`, which live as long as the call.
         let n = unsafe { libc::recvmsg(fd, &mut message, libc::MSG_DONTWAIT) };
         let Ok(octets) = usize::try_from(n) else {
-            self.failed(&io::Error::last_os_error());
+            self.failed(&io::Error::last_os_error(), false);
             return None;
         };
         let route = match own {

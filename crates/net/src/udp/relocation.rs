@@ -10,7 +10,7 @@ use weft_os::options::{option, set_option};
 use weft_os::sys;
 
 use super::names::unspecified_like;
-use super::{UdpPort, prepare};
+use super::{UdpPort, fragments, prepare};
 use crate::ports::PortBounds;
 use crate::socket::{self, SocketKind};
 
@@ -39,7 +39,7 @@ impl UdpPort {
         remote: SocketAddr,
         bounds: PortBounds,
     ) -> io::Result<Option<SocketAddr>> {
-        if lost.is_unspecified() || UdpSocket::bind((lost, 0)).is_ok() {
+        if lost.is_unspecified() || !is_gone(lost) {
             return Ok(None);
         }
         let probe = UdpSocket::bind((unspecified_like(remote), 0))?;
@@ -49,6 +49,9 @@ impl UdpPort {
             let fd = self.open_at(at.ip(), bounds)?;
             prepare(fd.as_fd(), self.dual)?;
             let stamps = option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
+            if fragments::is_cut(self.fd.as_fd()) {
+                fragments::cut_long(fd.as_fd());
+            }
             if stamps.is_some_and(|stamps| stamps != 0) {
                 set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
             }
@@ -74,5 +77,27 @@ impl UdpPort {
             SocketAddr::V4(v4) if self.dual => (v4.ip().to_ipv6_mapped(), v4.port()).into(),
             addr => addr,
         }
+    }
+}
+
+/// Whether this machine has `ip` no more. That of one link (`fe80::`), which the system wants to
+/// hear with the link's name, counts as there.
+fn is_gone(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_address_that_the_machine_has_no_more_is_replaced() {
+        let port = UdpPort::bind(0).unwrap();
+        let peer = SocketAddr::from(([127, 0, 0, 1], 9));
+        let replaced = |lost: &str| port.relocate(lost.parse().unwrap(), peer, PortBounds::NONE);
+        assert_eq!(replaced("fe80::1").unwrap(), None);
+        assert_eq!(replaced("127.0.0.1").unwrap(), None);
+        let at = SocketAddr::from(([127, 0, 0, 1], port.number()));
+        assert_eq!(replaced("198.51.100.1").unwrap(), Some(at));
     }
 }
