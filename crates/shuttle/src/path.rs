@@ -62,6 +62,7 @@ impl From<Route> for TapEnds {
 pub(crate) struct Challenge {
     pub(crate) route: Route,
     pub(crate) token: u64,
+    begun_ns: u64,
     pub(crate) next_ns: u64,
     pub(crate) tries: u32,
 }
@@ -390,10 +391,17 @@ impl Path {
         self.budgets.iter_mut().for_each(PathBudget::handle_app_limited);
     }
 
-    /// Starts the validation of `route`, unless it is in progress.
+    /// Starts the validation of `route`, unless it is in progress, or has just begun for another
+    /// one: whoever can send the peer's packets again has nobody sent more than a Challenge in a
+    /// probe timeout.
     pub(crate) fn challenge(&mut self, now_ns: u64, route: Route, token: u64) {
-        if self.challenge.is_none_or(|challenge| challenge.route != route) {
-            self.challenge = Some(Challenge { route, token, next_ns: now_ns, tries: 0 });
+        let wait_ns = self.recovery.probe_timeout_ns();
+        let goes_on = |challenge: Challenge| {
+            challenge.route == route || now_ns < challenge.begun_ns.saturating_add(wait_ns)
+        };
+        if !self.challenge.is_some_and(goes_on) {
+            let (begun_ns, next_ns, tries) = (now_ns, now_ns, 0);
+            self.challenge = Some(Challenge { route, token, begun_ns, next_ns, tries });
         }
     }
 

@@ -102,6 +102,9 @@ pub(crate) struct Recovery {
     probe_timeouts: u32,
     probes: u8,
     marked: u64,
+    /// How much later the peer's clock was when the newest acknowledged packet arrived than this
+    /// one when it was sent, in microseconds, plus a constant.
+    one_way_us: Option<i64>,
     /// Interval of acknowledgements that the peer was asked for; 0 for its usual one.
     pub(crate) asked_interval_ns: u64,
     pub(crate) stats: RecoveryStats,
@@ -128,6 +131,7 @@ impl Recovery {
             probe_timeouts: 0,
             probes: 0,
             marked: 0,
+            one_way_us: None,
             asked_interval_ns: 0,
             stats: RecoveryStats::default(),
         }
@@ -293,12 +297,20 @@ impl Recovery {
         self.marked += marked;
         let mut rtt = self.rtt.get();
         rtt.latest_ns = rtt.latest_ns.saturating_sub(waited_ns).max(rtt.min_ns);
-        let one_way_us = ack.arrived_us.wrapping_sub((sent_ns / 1000) as u32) as i32;
-        let one_way_ns = i64::from(one_way_us) * 1000;
+        let one_way_ns = self.one_way_us(ack.arrived_us, sent_ns) * 1000;
         let report = AckReport { now_ns, rtt, timed, one_way_ns, marked };
         budgets.iter_mut().for_each(|budget| budget.report(&report));
         self.forget(now_ns, budgets);
         true
+    }
+
+    /// How much later a packet that was sent at `sent_ns` arrived by the peer's clock, which counts
+    /// 32 bits of microseconds from anywhere: it is followed across their end, 71 minutes apart.
+    fn one_way_us(&mut self, arrived_us: u32, sent_ns: u64) -> i64 {
+        let later_us = arrived_us.wrapping_sub((sent_ns / 1000) as u32);
+        let before_us = self.one_way_us.unwrap_or(i64::from(later_us as i32));
+        let now_us = before_us + i64::from(later_us.wrapping_sub(before_us as u32) as i32);
+        *self.one_way_us.insert(now_us)
     }
 
     /// Marks packets `first..=last` as received; `newest` becomes the largest newly acknowledged

@@ -194,10 +194,13 @@ fn a_route_is_asked_five_times_ever_less_often_and_then_given_up() {
     }
     assert_eq!(path.poll_challenge(due_ns), None);
     assert!(path.challenge.is_none());
-    // Another route is asked at once.
+    // Another route is asked at once, and a third one a probe timeout later.
     path.challenge(due_ns, route(4002), 9);
-    path.challenge(due_ns, route(4003), 10);
-    assert_eq!(path.poll_challenge(due_ns), Some((10, route(4003))));
+    assert_eq!(path.poll_challenge(due_ns), Some((9, route(4002))));
+    path.challenge(due_ns + wait_ns - 1, route(4003), 10);
+    assert_eq!(path.poll_challenge(due_ns + wait_ns - 1), None);
+    path.challenge(due_ns + wait_ns, route(4003), 10);
+    assert_eq!(path.poll_challenge(due_ns + wait_ns), Some((10, route(4003))));
 }
 
 fn is_app_limited(path: &mut Path, now_ns: u64) -> bool {

@@ -339,3 +339,19 @@ fn the_probe_timeout_waits_for_a_busy_peer_up_to_25_ms_longer() {
         assert!(recovery.rtt().smoothed_ns < 1_100_000, "the path is as short as before");
     }
 }
+
+#[test]
+fn the_one_way_delay_is_followed_across_the_end_of_its_32_bits() {
+    let mut recovery = path().0;
+    // The clocks are so far apart that the difference has just not, and then just, changed sign.
+    let far_us = i32::MAX as u32;
+    let delays = [0, 5, 2, 40, 0].map(|later_us| recovery.one_way_us(far_us + later_us, 7));
+    let far_us = i64::from(i32::MAX);
+    assert_eq!(delays, [0, 5, 2, 40, 0].map(|later_us| far_us + later_us));
+    let mut recovery = path().0;
+    let delays = [1, -1, 3, -3].map(|later_us: i32| recovery.one_way_us(later_us as u32, 7));
+    assert_eq!(delays, [1, -1, 3, -3]);
+    // The sender's clock has passed its own end meanwhile.
+    let sent_ns = (1u64 << 32) * 1000;
+    assert_eq!(recovery.one_way_us(2, sent_ns), 2);
+}
