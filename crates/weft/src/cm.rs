@@ -31,6 +31,8 @@ struct IdHandle {
     channel: Arc<EventChannel>,
     bell: Arc<Bell>,
     host: LocalHost,
+    /// Nothing follows: the connection has ended, or the device was reset.
+    is_over: AtomicBool,
 }
 
 impl Drop for IdHandle {
@@ -45,7 +47,18 @@ impl IdHandle {
         let (host, bell) = (device.host().clone(), Arc::default());
         let channel = host.event_channel(during, &bell)?;
         let id = host::cm_id(&channel, device.kind());
-        Ok(Self { id, channel, bell, host })
+        Ok(Self { id, channel, bell, host, is_over: AtomicBool::new(false) })
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Remembers that nothing follows.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        // Others may wait for the event that was taken here.
+        self.bell.ring();
     }
 
     /// The next event, and the new id of a request, if there is one now.
@@ -86,6 +99,7 @@ impl IdHandle {
                     DeviceKind::Iwarp => CLEAR_UNDER_KEY,
                 },
             }),
+            EventKind::DeviceRemoval => Err(Error::DeviceReset { during: "connecting" }),
             EventKind::Rejected => {
                 let CmEvent { status, private_data, .. } = event;
                 Err(Error::Rejected { peer, status, private_data })
@@ -132,6 +146,10 @@ pub struct Listener {
 impl Listener {
     /// Listens at `addr` for peers of the device; port 0 means any that is free.
     ///
+    /// If the device is reset, a listener at an address of its own ends. One at the unspecified
+    /// address is on no device, as in the kernel: it goes on, for queue pairs of the device that
+    /// the application opens again. [`Device::next_event`] tells of a reset.
+    ///
     /// # Errors
     /// [`Error::System`] if the address is not this host's, or taken.
     pub fn bind(device: &Device, addr: SocketAddr) -> Result<Self> {
@@ -150,7 +168,7 @@ impl Listener {
     /// Waits for the next request of a peer.
     ///
     /// # Errors
-    /// [`Error::System`].
+    /// [`Error::DeviceReset`] once the device was reset, from then on; [`Error::System`].
     pub fn accept(&self) -> Result<Incoming> {
         block_on(self.accept_async())
     }
@@ -158,7 +176,7 @@ impl Listener {
     /// The same, for `limit` at most.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::System`].
+    /// [`Error::TimedOut`] if nobody came; otherwise as [`Listener::accept`].
     pub fn accept_within(&self, limit: Duration) -> Result<Incoming> {
         let incoming = block_on(self.id.wait(Some(limit), || self.poll_request()))?;
         incoming.ok_or(Error::TimedOut { during: "waiting for a peer", after: limit })
@@ -180,12 +198,15 @@ impl Listener {
 
     /// The next request, if there is one now.
     fn poll_request(&self) -> Result<Option<Incoming>> {
-        while let Some((event, id)) = self.id.poll_event()? {
-            if event.kind == EventKind::ConnectRequest {
-                return self.welcome(event, id).map(Some);
+        while !self.id.is_over() {
+            let Some((event, id)) = self.id.poll_event()? else { return Ok(None) };
+            match event.kind {
+                EventKind::ConnectRequest => return self.welcome(event, id).map(Some),
+                EventKind::DeviceRemoval => self.id.end(),
+                _ => {}
             }
         }
-        Ok(None)
+        Err(Error::DeviceReset { during: "waiting for a peer" })
     }
 
     /// Gives a request a channel of its own.
@@ -199,7 +220,7 @@ impl Listener {
             }
         };
         id.migrate(&channel);
-        let id = IdHandle { id, channel, bell, host };
+        let id = IdHandle { id, channel, bell, host, is_over: AtomicBool::new(false) };
         Ok(Incoming { id, event, device: self.device.clone() })
     }
 }
@@ -282,12 +303,11 @@ pub struct Connection {
     id: IdHandle,
     qp: QueuePair,
     private_data: Vec<u8>,
-    is_over: AtomicBool,
 }
 
 impl Connection {
     fn new(id: IdHandle, qp: &QueuePair, private_data: Vec<u8>) -> Self {
-        Self { id, qp: qp.clone(), private_data, is_over: AtomicBool::new(false) }
+        Self { id, qp: qp.clone(), private_data }
     }
 
     /// Connects `qp`, a new queue pair, to whom listens at `to`, with at most 251 bytes for it, of
@@ -362,8 +382,9 @@ impl Connection {
         self.id.id.disconnect().map_err(refused("disconnecting"))
     }
 
-    /// Waits until the connection is over, by either end or because it failed, for `limit` at
-    /// most; whether it is.
+    /// Waits until the connection is over, for `limit` at most; whether it is. It is over when
+    /// either end has ended it, when it has failed, and when the device was reset. That the time is
+    /// over is `Ok(false)`, and not [`Error::TimedOut`] as of other calls with a limit.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -372,7 +393,7 @@ impl Connection {
         Ok(found.is_some())
     }
 
-    /// The end of the connection, as a future.
+    /// The end of the connection, of which [`Connection::wait_end`] tells, as a future.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -383,12 +404,10 @@ impl Connection {
 
     /// Whether the connection is over now.
     fn poll_end(&self) -> Result<Option<()>> {
-        while !self.is_over.load(Ordering::Acquire) {
+        while !self.id.is_over() {
             let Some((event, _)) = self.id.poll_event()? else { return Ok(None) };
-            if event.kind == EventKind::Disconnected {
-                self.is_over.store(true, Ordering::Release);
-                // Others may wait for the event that was taken here.
-                self.id.bell.ring();
+            if matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoval) {
+                self.id.end();
             }
         }
         Ok(Some(()))

@@ -13,6 +13,9 @@ use crate::completion::Completion;
 /// Why a device of [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp) connects to nobody else.
 pub(crate) const CLEAR_UNDER_KEY: &str = "this host has a key, and iWARP is not encrypted";
 
+/// What every command of a device says that was reset.
+const EIO: i32 = 5;
+
 /// Why a call failed. Its text says what happened, in which call, and what to do.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -61,6 +64,11 @@ pub enum Error {
         /// What it said.
         source: io::Error,
     },
+    /// The device was reset: what was made with it is of no use any more.
+    DeviceReset {
+        /// The call.
+        during: &'static str,
+    },
     /// More completions came than the queue holds, and some are lost.
     Overflow,
     /// A request failed.
@@ -104,6 +112,7 @@ impl Error {
             }
             Self::Forbidden { .. } => "set WEFT_KEY to the same key on both hosts",
             Self::System { .. } => "look at the limits of the process",
+            Self::DeviceReset { .. } => "open the device again, and make all of its objects anew",
             Self::Overflow => "make the completion queue larger than all queues that use it",
             Self::Failed(_) => "make a new queue pair: this one takes no more requests",
             Self::Rejected { .. } => "look whether the peer listens, and what it expects",
@@ -118,6 +127,7 @@ impl Error {
             Misuse::Full => Self::QueueFull { during },
             Misuse::Unsupported(what) => Self::Unsupported { during, what },
             Misuse::Refused(why) => Self::Forbidden { during, why },
+            Misuse::System(EIO) => Self::DeviceReset { during },
             Misuse::NoMemory | Misuse::System(_) => {
                 let source = io::Error::from_raw_os_error(misuse.errno());
                 Self::System { during, source }
@@ -148,6 +158,7 @@ impl fmt::Display for Error {
             }
             Self::Forbidden { during, why } => write!(out, "{during}: {why}")?,
             Self::System { during, source } => write!(out, "{during}: {source}")?,
+            Self::DeviceReset { during } => write!(out, "{during}: the device was reset")?,
             Self::Overflow => write!(out, "taking completions: the queue overflowed")?,
             Self::Failed(completion) => write!(
                 out,

@@ -199,6 +199,13 @@ impl LocalHost {
         Self { inner: Host::new(options.setup()) }
     }
 
+    /// A host of its own to which happens what `plan` says, in the words of `WEFT_FAULT`.
+    #[cfg(test)]
+    pub(crate) fn with_faults(plan: &str) -> Self {
+        let faults = Some(weft_fault::FaultPlan::parse(plan).unwrap());
+        Self { inner: Host::new(HostSetup { faults, ..HostOptions::default().setup() }) }
+    }
+
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }

@@ -103,6 +103,8 @@ mod host;
 mod posted;
 mod qp;
 mod region;
+#[cfg(test)]
+mod reset;
 mod srq;
 mod wait;
 mod work;
