@@ -12,6 +12,8 @@ use weft_rdma::{
 const LIMIT: Duration = Duration::from_secs(10);
 /// Where both are.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Where the flag is, in the outbox and in the inbox.
+const FLAG: usize = 4088;
 
 fn main() -> Result<()> {
     let device = Device::open(&LocalHost::from_environment(), DeviceKind::Roce)?;
@@ -29,20 +31,23 @@ fn main() -> Result<()> {
 
     let outbox = domain.register(4096, Access::empty())?;
     outbox.write_at(0, b"nobody was asked")?;
-    outbox.store(4088, 1)?;
+    outbox.store(FLAG, 1)?;
     let key = RemoteKey::from_bytes(&key).expect("all bytes are there");
-    near.write(1, &outbox.whole()?, key)?;
+    near.write(1, &outbox.slice(0..FLAG)?, key)?;
+    // A Write of one word appears as a whole, and after what was written before it.
+    let flag_key = key.slice(FLAG as u64..key.len)?;
+    near.write(2, &outbox.slice(FLAG..4096)?, flag_key)?;
 
-    // The last byte of a Write appears after all others.
     await_flag(&inbox)?;
     assert_eq!(inbox.read(0..16)?, b"nobody was asked");
-    let written = cq.wait(LIMIT)?.ok()?;
-    assert_eq!(written.id, 1);
+    for id in [1, 2] {
+        assert_eq!(cq.wait(LIMIT)?.ok()?.id, id);
+    }
     Ok(())
 }
 
 fn await_flag(inbox: &Region) -> Result<()> {
-    while inbox.load(4088)? == 0 {
+    while inbox.load(FLAG)? == 0 {
         std::thread::yield_now();
     }
     Ok(())

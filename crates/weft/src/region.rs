@@ -118,8 +118,12 @@ impl Region {
         Ok(())
     }
 
-    /// The word at `offset`, a multiple of 8 bytes, to poll for what a peer writes there: all that
-    /// the peer wrote before is there too.
+    /// The word at `offset`, a multiple of 8 bytes, to poll for what a peer writes there. If it
+    /// comes by a Write of exactly these 8 bytes on a reliable connection, it appears as a whole,
+    /// and all that the peer wrote before on that connection is there too. Of a longer Write only
+    /// the last byte appears after all others: a word at its end may be seen in part, and with its
+    /// lowest byte, on a little-endian machine, before the bytes of the Write that are in front of
+    /// it.
     ///
     /// # Errors
     /// [`Error::Range`] beyond the end, [`Error::Invalid`] for other offsets.
