@@ -1,5 +1,6 @@
 //! Two hosts of one key, connected by futures of rdma-cm, and an executor of ten lines for each.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use weft_rdma::{
-    Access, Connection, Device, DeviceKind, HostOptions, Listener, LocalHost, QueuePair,
-    QueuePairOptions, Result, Work,
+    Access, Completion, CompletionQueue, Connection, Device, DeviceKind, HostOptions, Listener,
+    LocalHost, QueuePair, QueuePairOptions, Result, Work,
 };
 
 /// How long each step of connecting may take.
@@ -52,13 +53,31 @@ async fn serve(device: &Device, listener: &Listener) -> Result<()> {
     connection.ended().await
 }
 
-async fn ask(device: &Device, to: SocketAddr) -> Result<Vec<u8>> {
+/// The next completion. Once the peer is gone this end disconnects too: that completes receives
+/// for which nothing comes any more.
+async fn next_of(connection: &Connection, cq: &CompletionQueue) -> Result<Completion> {
+    let (mut next, mut ended) = (pin!(cq.next()), pin!(connection.ended()));
+    let mut is_over = false;
+    poll_fn(|context| {
+        let found = next.as_mut().poll(context);
+        if found.is_ready() || is_over || ended.as_mut().poll(context)?.is_pending() {
+            return found;
+        }
+        is_over = true;
+        connection.disconnect()?;
+        next.as_mut().poll(context)
+    })
+    .await
+}
+
+/// What the server at `to` says; an error if it leaves without a word.
+pub async fn ask(device: &Device, to: SocketAddr) -> Result<Vec<u8>> {
     let (cq, domain) = (device.completion_queue(8)?, device.protection_domain());
     let qp = domain.queue_pair(QueuePairOptions::reliable(&cq))?;
     let inbox = domain.register(64, Access::empty())?;
     qp.recv(1, &inbox.whole()?)?;
-    let _connection = Connection::open_async(&qp, to, b"", LIMIT).await?;
-    let len = cq.next().await?.ok()?.len;
+    let connection = Connection::open_async(&qp, to, b"", LIMIT).await?;
+    let len = next_of(&connection, &cq).await?.ok()?.len;
     inbox.read(0..len as usize)
 }
 

@@ -71,6 +71,13 @@ impl CompletionQueue {
 
     /// The oldest completion; sleeps until there is one, or for `limit`.
     ///
+    /// Of a [`DeviceKind::Roce`](crate::DeviceKind::Roce) queue pair whose peer has ended the
+    /// connection, or is gone, receives stay posted until this side disconnects too. So who waits
+    /// for receives alone also looks at [`Connection::wait_end`](crate::Connection::wait_end), and
+    /// then calls [`Connection::disconnect`](crate::Connection::disconnect): they complete with
+    /// [`WcStatus::WrFlushErr`](crate::WcStatus::WrFlushErr). Those of
+    /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp) do so by themselves.
+    ///
     /// # Errors
     /// [`Error::TimedOut`] if none came, [`Error::Overflow`] once completions were lost.
     pub fn wait(&self, limit: Duration) -> Result<Completion> {
@@ -91,6 +98,10 @@ impl CompletionQueue {
     /// The next completion, as a future that any executor may drive. Its waker is called by a
     /// thread that drives connections, so it should only note that the task is due, as those of
     /// executors do, and not run it.
+    ///
+    /// What [`CompletionQueue::wait`] says of receives whose peer is gone holds here too: who waits
+    /// for receives alone waits for [`Connection::ended`](crate::Connection::ended) at the same
+    /// time, and then disconnects. The example `cm_futures` does so.
     pub fn next(&self) -> Next {
         Next { cq: self.clone(), token: None }
     }

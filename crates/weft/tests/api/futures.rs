@@ -75,6 +75,20 @@ fn futures_may_move_between_threads() {
     is_send(&side.device.next_event());
 }
 
+#[test]
+fn who_waits_for_a_message_hears_that_the_peer_has_gone() {
+    for kind in BOTH {
+        let (near, far) = (Side::new(kind), Side::new(kind));
+        let listener = Listener::bind(&far.device, LOOPBACK.into()).unwrap();
+        let leave = async { serve(&listener, &far).await?.disconnect() };
+        let asked = crate::cm_futures::ask(&near.device, listener.local_addr());
+        let (left, asked) = both(leave, asked);
+        left.unwrap();
+        let error = asked.unwrap_err();
+        assert!(error.to_string().contains("WrFlushErr"), "{kind:?}: {error}");
+    }
+}
+
 #[derive(Default)]
 struct Count(AtomicUsize);
 

@@ -1,6 +1,9 @@
 //! The whole API over loopback, on both devices.
 
 mod cm;
+#[allow(dead_code)]
+#[path = "../../examples/cm_futures.rs"]
+mod cm_futures;
 mod datagrams;
 mod errors;
 mod futures;
