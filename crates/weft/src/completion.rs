@@ -17,6 +17,9 @@ pub struct Completion {
     pub len: u32,
     /// Immediate data of the peer.
     pub imm: Option<u32>,
+    /// The key of a region of this side, [`RemoteKey::rkey`](crate::RemoteKey::rkey), that the peer
+    /// has invalidated with its Send: requests that name the region fail from now on.
+    pub invalidated: Option<u32>,
     /// The number of the queue pair.
     pub qp_number: u32,
     /// The number of the sender's queue pair, of a datagram.
@@ -33,13 +36,14 @@ impl Completion {
     }
 
     pub(crate) fn new(id: u64, wc: &Wc) -> Self {
-        let imm = wc.wc_flags & WcFlags::WITH_IMM.bits() != 0;
+        let has = |flag: WcFlags| wc.wc_flags & flag.bits() != 0;
         Self {
             id,
             status: status(wc.status),
             operation: operation(wc.opcode),
             len: wc.byte_len,
-            imm: imm.then(|| u32::from_be(wc.imm_data)),
+            imm: has(WcFlags::WITH_IMM).then(|| u32::from_be(wc.imm_data)),
+            invalidated: has(WcFlags::WITH_INV).then_some(wc.imm_data),
             qp_number: wc.qp_num,
             source: wc.src_qp,
         }

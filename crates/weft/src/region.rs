@@ -38,6 +38,14 @@ impl Drop for Registered {
 }
 
 /// A memory region: memory with a key, of which [`RegionSlice`]s go into requests.
+///
+/// A peer that is connected in its protection domain, knows its key and has any remote right to it
+/// may invalidate the key, by a Send with Invalidate. [`Completion::invalidated`] of the receive
+/// tells of it. From then on requests of either side that name the region fail;
+/// [`Region::read_at`] and the like go on. The region is of use in requests again only by
+/// registering another one.
+///
+/// [`Completion::invalidated`]: crate::Completion::invalidated
 #[derive(Clone)]
 pub struct Region {
     inner: Arc<Registered>,

@@ -85,14 +85,15 @@ pub struct Work<'a> {
     pub(crate) payload: Payload<'a>,
     remote: Option<RemoteKey>,
     imm: Option<u32>,
+    invalidates: Option<u32>,
     pub(crate) flags: SendFlags,
     pub(crate) to: Option<Address>,
 }
 
 impl<'a> Work<'a> {
     fn new(op: SendOp, payload: Payload<'a>, remote: Option<RemoteKey>) -> Self {
-        let (imm, to) = (None, None);
-        Self { op, payload, remote, imm, flags: SendFlags::SIGNALED, to }
+        let (imm, invalidates, to) = (None, None, None);
+        Self { op, payload, remote, imm, invalidates, flags: SendFlags::SIGNALED, to }
     }
 
     /// Sends slices to a receive of the peer.
@@ -139,6 +140,14 @@ impl<'a> Work<'a> {
         Self { imm: Some(imm), ..self }
     }
 
+    /// The same Send, which also takes the key of a region from the peer (Send with Invalidate):
+    /// neither side can use the region in requests any more once the message is there. The peer
+    /// finds the key in [`Completion::invalidated`](crate::Completion::invalidated).
+    #[must_use]
+    pub fn invalidating(self, key: RemoteKey) -> Self {
+        Self { invalidates: Some(key.rkey), ..self }
+    }
+
     /// The same, begun only when all earlier Reads and Atomics of the queue are complete.
     #[must_use]
     pub fn fenced(self) -> Self {
@@ -162,11 +171,16 @@ impl<'a> Work<'a> {
     /// The engine's operation.
     pub(crate) fn operation(&self, during: &'static str) -> Result<SendOp> {
         self.check_remote(during)?;
-        let Some(imm) = self.imm.map(u32::to_be) else { return Ok(self.op) };
-        match self.op {
-            SendOp::Send => Ok(SendOp::SendImm { imm }),
-            SendOp::Write { to, stag } => Ok(SendOp::WriteImm { to, stag, imm }),
-            _ => Err(Error::invalid(during, "immediate data goes with Send and Write")),
+        match (self.op, self.imm.map(u32::to_be), self.invalidates) {
+            (op, None, None) => Ok(op),
+            (SendOp::Send, None, Some(stag)) => Ok(SendOp::SendInv { stag }),
+            (SendOp::Send, Some(imm), None) => Ok(SendOp::SendImm { imm }),
+            (SendOp::Write { to, stag }, Some(imm), None) => Ok(SendOp::WriteImm { to, stag, imm }),
+            (_, _, None) => Err(Error::invalid(during, "immediate data goes with Send and Write")),
+            (SendOp::Send, ..) => {
+                Err(Error::invalid(during, "a Send with immediate data invalidates no key"))
+            }
+            (..) => Err(Error::invalid(during, "only a Send invalidates a key")),
         }
     }
 

@@ -90,6 +90,34 @@ fn silent_requests_complete_with_the_next_one_that_is_not() {
 }
 
 #[test]
+fn a_send_may_take_the_key_of_a_region_and_says_so() {
+    for kind in BOTH {
+        let (a, b) = pair(kind);
+        let (lent, inbox) = (b.memory(b"lent"), b.memory(&[0; 8]));
+        b.qp.recv(1, &inbox.whole().unwrap()).unwrap();
+        let key = lent.remote_key();
+        a.qp.post(2, Work::send_inline(b"done").invalidating(key)).unwrap();
+        a.expect(2);
+        let told = b.expect(1);
+        assert_eq!((told.invalidated, told.imm), (Some(key.rkey), None), "{kind:?}");
+        assert_eq!(lent.read(0..4).unwrap(), b"lent", "it can be read here");
+        b.qp.send(3, &lent.whole().unwrap()).unwrap();
+        let failed = b.next();
+        assert_eq!((failed.id, failed.status), (3, WcStatus::LocProtErr), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_cannot_take_a_key_is_refused() {
+    let (a, b) = pair(DeviceKind::Roce);
+    let (word, key) = (a.memory(&[0; 8]).whole().unwrap(), b.memory(&[0; 8]).remote_key());
+    for work in [Work::send(&word).with_imm(1), Work::write(&word, key), Work::read(&word, key)] {
+        let refused = a.qp.post(1, work.invalidating(key)).unwrap_err();
+        assert!(refused.to_string().contains("invalidates"), "{refused}");
+    }
+}
+
+#[test]
 fn queue_pairs_share_a_receive_queue() {
     for kind in BOTH {
         let shared = Side::with(kind, |domain, cq| {
