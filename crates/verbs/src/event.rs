@@ -10,6 +10,7 @@ use crate::channel::Wake;
 /// Kind of event; the values of `enum ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum AsyncKind {
     /// A completion queue overflowed.
     CqErr = 0,

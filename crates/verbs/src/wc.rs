@@ -3,6 +3,7 @@
 /// Status of a work completion; the values of `enum ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum WcStatus {
     /// Success.
     Success = 0,
@@ -37,6 +38,7 @@ pub enum WcStatus {
 /// Opcode of a work completion; the values of `enum ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum WcOpcode {
     /// A Send request.
     Send = 0,

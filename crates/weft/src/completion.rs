@@ -6,6 +6,7 @@ use crate::{Error, Result};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Completion {
     /// The name that the request was posted with.
     pub id: u64,

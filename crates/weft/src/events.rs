@@ -23,6 +23,7 @@ impl ObjectId {
 
 /// Something that happened to an object of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceEvent {
     /// What happened.
     pub kind: AsyncKind,

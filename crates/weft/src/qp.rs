@@ -23,8 +23,10 @@ const SLICES: u32 = 4;
 /// Bytes that are copied when a request is posted, unless the application says otherwise.
 const INLINE: u32 = 64;
 
-/// What a queue pair is made of.
+/// What a queue pair is made of: begun by [`QueuePairOptions::reliable`] and the like, and changed
+/// by setters or by its fields.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct QueuePairOptions {
     /// Its service: [`QpType::Rc`], [`QpType::Uc`] or [`QpType::Ud`].
     pub kind: QpType,
@@ -84,6 +86,36 @@ impl QueuePairOptions {
     #[must_use]
     pub fn depth(self, depth: u32) -> Self {
         Self { send_depth: depth, recv_depth: depth, ..self }
+    }
+
+    /// The same, with `depth` requests in the send queue.
+    #[must_use]
+    pub fn send_depth(self, depth: u32) -> Self {
+        Self { send_depth: depth, ..self }
+    }
+
+    /// The same, with `depth` requests in the receive queue.
+    #[must_use]
+    pub fn recv_depth(self, depth: u32) -> Self {
+        Self { recv_depth: depth, ..self }
+    }
+
+    /// The same, with receives that complete at `cq`.
+    #[must_use]
+    pub fn recv_cq(self, cq: &CompletionQueue) -> Self {
+        Self { recv_cq: cq.clone(), ..self }
+    }
+
+    /// The same, with up to `slices` slices in a request, 32 at most.
+    #[must_use]
+    pub fn slices(self, slices: u32) -> Self {
+        Self { slices, ..self }
+    }
+
+    /// The same, with up to `bytes` bytes in [`Work::send_inline`].
+    #[must_use]
+    pub fn inline_bytes(self, bytes: u32) -> Self {
+        Self { inline_bytes: bytes, ..self }
     }
 
     /// The same, with receives from a shared queue.

@@ -7,6 +7,7 @@ use crate::misuse::Misuse;
 /// Service type of a queue pair; the values of `enum ibv_qp_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum QpType {
     /// Reliable connection: all operations.
     #[default]

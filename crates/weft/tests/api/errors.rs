@@ -29,7 +29,7 @@ fn a_queue_that_is_full_takes_more_once_completions_were_taken() {
 fn completions_beyond_the_queue_are_an_error_and_not_lost_in_silence() {
     let side = Side::new(DeviceKind::Roce);
     let small = side.device.completion_queue(1).unwrap();
-    let options = QueuePairOptions { recv_cq: small.clone(), ..side.qp.options().clone() };
+    let options = side.qp.options().clone().recv_cq(&small);
     let far = side.domain.queue_pair(options).unwrap();
     let near = Side::new(DeviceKind::Roce);
     near.qp.connect_to(crate::side::HERE, far.address(crate::side::HERE)).unwrap();

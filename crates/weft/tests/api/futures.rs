@@ -132,7 +132,7 @@ fn a_silent_peer_is_given_up_in_time() {
 fn a_device_tells_of_a_queue_that_overflowed() {
     let side = Side::new(DeviceKind::Roce);
     let small = side.device.completion_queue(1).unwrap();
-    let options = QueuePairOptions { recv_cq: small.clone(), ..side.qp.options().clone() };
+    let options = side.qp.options().clone().recv_cq(&small);
     let far = side.domain.queue_pair(options).unwrap();
     let near = Side::new(DeviceKind::Roce);
     near.qp.connect_to(HERE, far.address(HERE)).unwrap();
