@@ -81,7 +81,7 @@ pub use driver::LinkWatcher;
 pub use event_wait::{EventCounter, EventWaiter};
 pub use faults::{
     CqLimit, DeviceChanges, DeviceState, DeviceUser, DrawnFault, Faults, JOURNAL_VARIABLE, Outages,
-    ToldDevice, Window,
+    PORT_COOKIE, ToldDevice, Window,
 };
 pub use host::{Host, HostSetup};
 pub use known_paths::KnownPaths;

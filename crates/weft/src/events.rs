@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use weft_host::PORT_COOKIE;
 use weft_os::clock;
-use weft_verbs::AsyncKind;
+use weft_verbs::{AsyncEvent, AsyncKind};
 
 use crate::device::Device;
 use crate::wait::{Limit, Waiting, block_on};
@@ -21,21 +22,29 @@ impl ObjectId {
     }
 }
 
-/// Something that happened to an object of a device.
+/// Something that happened to a device, its port or one of its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceEvent {
     /// What happened.
     pub kind: AsyncKind,
-    /// The queue pair, completion queue or shared receive queue: what its `object_id` gives.
-    pub object: ObjectId,
+    /// The queue pair, completion queue or shared receive queue: what its `object_id` gives. None
+    /// if it happened to the port or to the whole device.
+    pub object: Option<ObjectId>,
+}
+
+impl DeviceEvent {
+    fn new(event: AsyncEvent) -> Self {
+        let object = (event.cookie != PORT_COOKIE).then_some(ObjectId(event.cookie));
+        Self { kind: event.kind, object }
+    }
 }
 
 impl Device {
-    /// Takes the oldest event of objects that were made with this handle or its clones.
+    /// Takes the oldest event of the device, or of objects that were made with this handle or its
+    /// clones.
     pub fn poll_event(&self) -> Option<DeviceEvent> {
-        let event = self.context().poll_async()?;
-        Some(DeviceEvent { kind: event.kind, object: ObjectId(event.cookie) })
+        self.context().poll_async().map(DeviceEvent::new)
     }
 
     /// The oldest event; sleeps until there is one, or for `limit`.

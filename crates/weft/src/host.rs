@@ -212,8 +212,8 @@ impl LocalHost {
 
     /// Opens a device, with a bell for its events.
     pub(crate) fn open(&self, kind: DeviceKind, bell: &Arc<Bell>) -> Result<Arc<Context>> {
-        let context = Context::open(&self.inner, kind, Box::new(Rope(Arc::clone(bell))));
-        context.map_err(Error::of("opening a device"))
+        let wake = weft_host::after_lock(Box::new(Rope(Arc::clone(bell))));
+        Context::open(&self.inner, kind, wake).map_err(Error::of("opening a device"))
     }
 
     /// A queue of events of rdma-cm, with a bell for them.

@@ -77,7 +77,7 @@ fn a_listener_at_no_address_of_its_own_serves_the_device_that_is_opened_again() 
 fn a_device_that_was_reset_makes_no_more_objects() {
     let device = device(DeviceKind::Roce);
     let event = device.wait_event(LIMIT).unwrap();
-    assert_eq!(event.kind, crate::AsyncKind::DeviceFatal);
+    assert_eq!((event.kind, event.object), (crate::AsyncKind::DeviceFatal, None));
     let error = device.completion_queue(16).unwrap_err();
     assert!(error.to_string().contains("open the device again"), "{error}");
     assert!(is_reset::<()>(Err(error)));

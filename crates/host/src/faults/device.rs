@@ -30,7 +30,7 @@ use super::Faults;
 use crate::device_kind::DeviceId;
 
 /// No object is called so: the event is the port's or the device's.
-const PORT_COOKIE: u64 = u64::MAX;
+pub const PORT_COOKIE: u64 = u64::MAX;
 
 /// The default partition, with full membership.
 const PKEY_DEFAULT: u16 = 0xffff;

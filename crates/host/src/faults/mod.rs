@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use calls::CallCounter;
 use device::PlannedChange;
-pub use device::{DeviceChanges, DeviceState, DeviceUser, Outages, ToldDevice};
+pub use device::{DeviceChanges, DeviceState, DeviceUser, Outages, PORT_COOKIE, ToldDevice};
 pub(crate) use device::{DeviceWatch, EndsWithDevice};
 use identity::ProcessIdentity;
 use journal::FaultJournal;
