@@ -81,25 +81,26 @@ impl IdHandle {
     /// Waits for the event `wanted`, which says that the last command has worked.
     async fn expect(
         &self,
+        during: &'static str,
         peer: SocketAddr,
         wanted: EventKind,
         limit: Duration,
     ) -> Result<CmEvent> {
         let found = self.wait(Some(limit), || self.poll_event()).await?;
         let Some((event, _)) = found else {
-            return Err(Error::TimedOut { during: "connecting", after: limit });
+            return Err(Error::TimedOut { during, after: limit });
         };
         match event.kind {
             kind if kind == wanted => Ok(event),
             // The manager says so of a peer that cannot read what this host says.
             _ if event.status == -EACCES => Err(Error::Forbidden {
-                during: "connecting",
+                during,
                 why: match self.id.personality() {
                     DeviceKind::Roce => "this host and the peer have no key in common",
                     DeviceKind::Iwarp => CLEAR_UNDER_KEY,
                 },
             }),
-            EventKind::DeviceRemoval => Err(Error::DeviceReset { during: "connecting" }),
+            EventKind::DeviceRemoval => Err(Error::DeviceReset { during }),
             EventKind::Rejected => {
                 let CmEvent { status, private_data, .. } = event;
                 Err(Error::Rejected { peer, status, private_data })
@@ -137,9 +138,10 @@ fn refused(during: &'static str) -> impl FnOnce(cm::CmError) -> Error {
     }
 }
 
-/// Waits for connections.
+/// Waits for connections. It stops with its last handle.
+#[derive(Clone)]
 pub struct Listener {
-    id: IdHandle,
+    id: Arc<IdHandle>,
     device: Device,
 }
 
@@ -157,7 +159,7 @@ impl Listener {
         let id = IdHandle::new(device, during)?;
         id.id.bind(addr).map_err(refused(during))?;
         id.id.listen(0).map_err(refused(during))?;
-        Ok(Self { id, device: device.clone() })
+        Ok(Self { id: Arc::new(id), device: device.clone() })
     }
 
     /// The address that it listens at.
@@ -260,7 +262,10 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a queue pair of another device or one that is not new, or too much
-    /// private data; [`Error::Unreachable`] if the peer is gone.
+    /// private data; [`Error::Unreachable`], [`Error::Rejected`] or, after 60 s,
+    /// [`Error::TimedOut`] if the peer is gone or does not confirm; [`Error::Forbidden`] if the
+    /// policy of this host forbids the peer; [`Error::DeviceReset`]; [`Error::System`]. Then the
+    /// peer is refused, or its connection ended.
     pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Connection> {
         block_on(self.accept_async(qp, private_data))
     }
@@ -279,7 +284,7 @@ impl Incoming {
             ..ConnParam::device_max()
         };
         self.id.id.accept(&param, qp.engine()).map_err(refused(during))?;
-        self.id.expect(peer, EventKind::Established, CONFIRM).await?;
+        self.id.expect(during, peer, EventKind::Established, CONFIRM).await?;
         Ok(Connection::new(self.id, qp, self.event.private_data))
     }
 
@@ -298,16 +303,18 @@ impl fmt::Debug for Incoming {
     }
 }
 
-/// A connection of a queue pair. It ends when this is dropped.
+/// A connection of a queue pair. It ends when its last handle is dropped, or by
+/// [`Connection::disconnect`] of any.
+#[derive(Clone)]
 pub struct Connection {
-    id: IdHandle,
+    id: Arc<IdHandle>,
     qp: QueuePair,
-    private_data: Vec<u8>,
+    private_data: Arc<[u8]>,
 }
 
 impl Connection {
     fn new(id: IdHandle, qp: &QueuePair, private_data: Vec<u8>) -> Self {
-        Self { id, qp: qp.clone(), private_data }
+        Self { id: Arc::new(id), qp: qp.clone(), private_data: private_data.into() }
     }
 
     /// Connects `qp`, a new queue pair, to whom listens at `to`, with at most 251 bytes for it, of
@@ -316,7 +323,9 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Rejected`] by the peer, [`Error::Unreachable`] with the reason,
-    /// [`Error::TimedOut`], [`Error::Invalid`] for a queue pair that is not new.
+    /// [`Error::TimedOut`], [`Error::Forbidden`] if both have no key in common,
+    /// [`Error::Invalid`] for a queue pair that is not new, [`Error::DeviceReset`],
+    /// [`Error::System`].
     pub fn open(
         qp: &QueuePair,
         to: SocketAddr,
@@ -341,12 +350,12 @@ impl Connection {
         let during = "connecting";
         let id = IdHandle::new(qp.device(), during)?;
         id.id.resolve_addr(None, to, limit).map_err(refused(during))?;
-        id.expect(to, EventKind::AddrResolved, limit).await?;
+        id.expect(during, to, EventKind::AddrResolved, limit).await?;
         id.id.resolve_route().map_err(refused(during))?;
-        id.expect(to, EventKind::RouteResolved, limit).await?;
+        id.expect(during, to, EventKind::RouteResolved, limit).await?;
         let param = ConnParam { private_data: private_data.to_vec(), ..ConnParam::device_max() };
         id.id.connect(&param, qp.engine()).map_err(refused(during))?;
-        let event = id.expect(to, EventKind::Established, limit).await?;
+        let event = id.expect(during, to, EventKind::Established, limit).await?;
         Ok(Self::new(id, qp, event.private_data))
     }
 

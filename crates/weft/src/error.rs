@@ -166,9 +166,9 @@ impl fmt::Display for Error {
                 completion.id, completion.qp_number, completion.status
             )?,
             Self::Rejected { peer, status, .. } => {
-                write!(out, "connecting to {peer}: refused ({status})")?;
+                write!(out, "connection with {peer}: refused ({status})")?;
             }
-            Self::Unreachable { peer, source } => write!(out, "connecting to {peer}: {source}")?,
+            Self::Unreachable { peer, source } => write!(out, "connection with {peer}: {source}")?,
             Self::TimedOut { during, after } => {
                 write!(out, "{during}: nothing within {} ms", after.as_millis())?;
             }

@@ -29,7 +29,7 @@ impl QueuePair {
     /// does the same, in any order; what is posted before it has done so waits.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a queue pair that has a peer, or is for datagrams;
+    /// [`Error::Invalid`] for a queue pair that has a peer or had one, or is for datagrams;
     /// [`Error::Forbidden`] if this host has no key for the peer.
     pub fn connect_to(&self, local: IpAddr, peer: Address) -> Result<()> {
         use QpAttrMask as Mask;
@@ -37,6 +37,10 @@ impl QueuePair {
         let kind = self.options().kind;
         if kind == QpType::Ud {
             return Err(Error::invalid(during, "a datagram names its peer itself"));
+        }
+        if self.state() != QpState::Init {
+            let why = "it has a peer or had one, and each connection needs a new queue pair";
+            return Err(Error::invalid(during, why));
         }
         let attr = QpAttr {
             port: 1,

@@ -30,7 +30,7 @@
 //! drive them. The threads that serve connections wake them, and none is started for a future.
 //!
 //! All objects are handles: cloning one is cheap, any thread may use it, and what it stands for
-//! ends with its last handle.
+//! ends with its last handle. Only an [`Incoming`] cannot be cloned, because it is answered once.
 //!
 //! # Environment
 //!

@@ -60,6 +60,28 @@ fn dropping_a_connection_ends_it_though_its_queue_pair_lives() {
 }
 
 #[test]
+fn listeners_and_connections_end_with_their_last_handle() {
+    for kind in BOTH {
+        let listener = listen(kind);
+        let (first, second) = (listener.clone(), listener);
+        let client = connect(kind, first.local_addr());
+        drop(first);
+        let far = Side::new(kind);
+        let accepted = second.accept().unwrap().accept(&far.qp, b"").unwrap();
+        let (_near, connection) = client.join().unwrap();
+        let other = connection.clone();
+        drop(connection);
+        assert!(!other.wait_end(Duration::from_millis(20)).unwrap(), "{kind:?}");
+        let waiting = thread::spawn({
+            let other = other.clone();
+            move || other.wait_end(LIMIT)
+        });
+        accepted.disconnect().unwrap();
+        assert!(other.wait_end(LIMIT).unwrap() && waiting.join().unwrap().unwrap());
+    }
+}
+
+#[test]
 fn a_connection_keeps_its_queue_pair() {
     for kind in BOTH {
         let listener = listen(kind);

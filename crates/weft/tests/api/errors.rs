@@ -96,6 +96,16 @@ fn word_of(side: &Side) -> weft_rdma::RegionSlice {
 }
 
 #[test]
+fn who_connects_a_queue_pair_again_is_told_that_it_has_a_peer() {
+    for kind in BOTH {
+        let (a, b) = pair(kind);
+        let again = a.qp.connect_to(crate::side::HERE, b.qp.address(crate::side::HERE));
+        let error = again.unwrap_err();
+        assert!(error.to_string().contains("it has a peer"), "{kind:?}: {error}");
+    }
+}
+
+#[test]
 fn iwarp_has_no_datagrams() {
     let side = Side::new(DeviceKind::Iwarp);
     let options = QueuePairOptions::datagrams(&side.cq, crate::side::HERE, 1);
