@@ -62,11 +62,15 @@ impl CompletionQueue {
     /// Appends the oldest completions to `out`, at most `max`; gives how many.
     ///
     /// # Errors
-    /// As [`CompletionQueue::poll`].
+    /// [`Error::Overflow`] once completions were lost and those before them were taken. Nothing is
+    /// appended then.
     pub fn poll_into(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize> {
         let before = out.len();
-        self.take(max, |completion| out.push(completion))?;
-        Ok(out.len() - before)
+        let outcome = self.take(max, |completion| out.push(completion));
+        match out.len() - before {
+            0 => outcome.map(|()| 0),
+            count => Ok(count),
+        }
     }
 
     /// The oldest completion; sleeps until there is one, or for `limit`.

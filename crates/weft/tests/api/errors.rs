@@ -51,6 +51,28 @@ fn completions_beyond_the_queue_are_an_error_and_not_lost_in_silence() {
 }
 
 #[test]
+fn completions_before_those_that_were_lost_are_given_without_an_error() {
+    /// As many as are taken from the engine at once, so that the next look finds the error.
+    const ENTRIES: u32 = 16;
+    let side = Side::new(DeviceKind::Roce);
+    let small = side.device.completion_queue(ENTRIES).unwrap();
+    let far = side.domain.queue_pair(side.qp.options().clone().recv_cq(&small)).unwrap();
+    let near = Side::new(DeviceKind::Roce);
+    near.qp.connect_to(crate::side::HERE, far.address(crate::side::HERE)).unwrap();
+    far.connect_to(crate::side::HERE, near.qp.address(crate::side::HERE)).unwrap();
+    let memory = side.memory(&[0; 4]).whole().unwrap();
+    let count = u64::from(ENTRIES) + 2;
+    (0..count).for_each(|id| far.recv(id, &memory).unwrap());
+    (0..count).for_each(|id| near.qp.post(id, Work::send_inline(b"x")).unwrap());
+    while side.device.wait_event(LIMIT).unwrap().object != Some(small.object_id()) {}
+    let mut all = Vec::new();
+    let taken = small.poll_into(&mut all, 64).unwrap();
+    assert_eq!((taken, taken >= ENTRIES as usize), (all.len(), true));
+    let error = small.poll_into(&mut all, 64).unwrap_err();
+    assert!(matches!(error, Error::Overflow) && all.len() == taken, "{error}");
+}
+
+#[test]
 fn what_waits_in_a_queue_pair_that_fails_is_told() {
     for kind in BOTH {
         let (a, b) = pair(kind);
