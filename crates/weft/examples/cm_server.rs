@@ -8,22 +8,24 @@ use weft_rdma::{
 
 /// How long a client may take.
 const LIMIT: Duration = Duration::from_secs(10);
+const ANSWER: &[u8] = b"42";
 
 /// Serves one client.
 pub fn serve(device: &Device, listener: &Listener) -> Result<()> {
     let incoming = listener.accept()?;
-    // A client says along where the answer goes.
-    let Some(to) = RemoteKey::from_bytes(incoming.private_data()) else {
+    // A client says along where the answer goes. What it leaves out may be zero here.
+    let to = RemoteKey::from_bytes(incoming.private_data());
+    let Some(to) = to.filter(|to| to.len >= ANSWER.len() as u64) else {
         return incoming.reject(b"no key");
     };
     let domain = device.protection_domain();
     let cq = device.completion_queue(4)?;
     let qp = domain.queue_pair(QueuePairOptions::reliable(&cq))?;
     let connection = incoming.accept(&qp, b"at once")?;
-    let answer = domain.register(2, Access::empty())?;
-    answer.write_at(0, b"42")?;
+    let answer = domain.register(ANSWER.len(), Access::empty())?;
+    answer.write_at(0, ANSWER)?;
     // The immediate data completes a receive of the client, which says that all is there.
-    qp.post(1, Work::write(&answer.whole()?, to).with_imm(2))?;
+    qp.post(1, Work::write(&answer.whole()?, to).with_imm(ANSWER.len() as u32))?;
     cq.wait(LIMIT)?.ok()?;
     println!("served {}", connection.peer_addr());
     connection.wait_end(LIMIT)?;

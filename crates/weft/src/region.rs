@@ -99,11 +99,12 @@ impl Region {
     /// The bytes of `range`, copied.
     ///
     /// # Errors
-    /// [`Error::Range`] beyond the end.
+    /// [`Error::Range`] beyond the end, [`Error::Invalid`] for a range that ends before it begins.
     pub fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
-        let len = range.len();
-        self.check("reading a region", range.start, len)?;
-        let mut out = vec![0; len];
+        let during = "reading a region";
+        check_order(during, &range)?;
+        self.check(during, range.start, range.len())?;
+        let mut out = vec![0; range.len()];
         self.read_at(range.start, &mut out)?;
         Ok(out)
     }
@@ -152,12 +153,14 @@ impl Region {
     /// The bytes of `range`, for a request.
     ///
     /// # Errors
-    /// [`Error::Range`] beyond the end, or for more than 4 GiB.
+    /// [`Error::Range`] beyond the end, or for 4 GiB or more; [`Error::Invalid`] for a range that
+    /// ends before it begins.
     pub fn slice(&self, range: Range<usize>) -> Result<RegionSlice> {
-        let len = range.len();
-        self.check("slicing a region", range.start, len)?;
+        let (during, len) = ("slicing a region", range.len());
+        check_order(during, &range)?;
+        self.check(during, range.start, len)?;
         let Ok(len) = u32::try_from(len) else {
-            return Err(self.beyond("slicing a region", range.start, len));
+            return Err(self.beyond(during, range.start, len));
         };
         Ok(RegionSlice { region: self.clone(), offset: range.start as u64, len })
     }
@@ -165,7 +168,7 @@ impl Region {
     /// All of it, for a request.
     ///
     /// # Errors
-    /// [`Error::Range`] if it has more than 4 GiB.
+    /// [`Error::Range`] if it has 4 GiB or more.
     pub fn whole(&self) -> Result<RegionSlice> {
         self.slice(0..self.len())
     }
@@ -205,6 +208,13 @@ impl Region {
         let (offset, len, size) = (offset as u64, len as u64, self.len() as u64);
         Error::Range { during, offset, len, size }
     }
+}
+
+fn check_order<T: PartialOrd>(during: &'static str, range: &Range<T>) -> Result<()> {
+    if range.start <= range.end {
+        return Ok(());
+    }
+    Err(Error::invalid(during, "the range ends before it begins"))
 }
 
 /// Copies bytes of a word, from `start` on, to `out`.
@@ -297,23 +307,14 @@ impl RemoteKey {
     /// A part of it.
     ///
     /// # Errors
-    /// [`Error::Range`] beyond the end, or beyond 2^64 of a key that names such addresses.
+    /// [`Error::Range`] beyond the end, or beyond 2^64 of a key that names such addresses;
+    /// [`Error::Invalid`] for a range that ends before it begins.
     pub fn slice(self, range: Range<u64>) -> Result<Self> {
-        let (offset, len) = (range.start, range.end.saturating_sub(range.start));
-        if range.end > self.len || offset > range.end {
-            return Err(Error::Range {
-                during: "slicing a remote key",
-                offset,
-                len,
-                size: self.len,
-            });
-        }
-        let addr = self.addr.checked_add(offset).ok_or(Error::Range {
-            during: "slicing a remote key",
-            offset,
-            len,
-            size: self.len,
-        })?;
+        let during = "slicing a remote key";
+        check_order(during, &range)?;
+        let (offset, len) = (range.start, range.end - range.start);
+        let addr = self.addr.checked_add(offset).filter(|_| range.end <= self.len);
+        let addr = addr.ok_or(Error::Range { during, offset, len, size: self.len })?;
         Ok(Self { addr, len, ..self })
     }
 
@@ -327,7 +328,8 @@ impl RemoteKey {
     }
 
     /// What a peer has encoded; `None` if there are fewer bytes than that takes, or they name
-    /// addresses beyond 2^64. Bytes after it are left alone.
+    /// addresses beyond 2^64. Bytes after it are left alone. Zeroes, with which `weft0` fills up
+    /// private data, are a key of no bytes: look at its `len` too.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (addr, rest) = bytes.split_first_chunk()?;
         let (len, rest) = rest.split_first_chunk()?;

@@ -105,6 +105,21 @@ fn ranges_end_where_the_region_does() {
 }
 
 #[test]
+fn a_range_that_ends_before_it_begins_is_an_error() {
+    let region = Side::new(DeviceKind::Iwarp).memory(b"0123456789");
+    let (begin, end) = (5, 3);
+    let key = region.remote_key();
+    let errors = [
+        region.slice(begin..end).unwrap_err(),
+        region.read(begin..end).unwrap_err(),
+        key.slice(begin as u64..end as u64).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.to_string().contains("ends before it begins"), "{error}");
+    }
+}
+
+#[test]
 fn bytes_are_copied_from_and_to_any_place() {
     let side = Side::new(DeviceKind::Iwarp);
     for (offset, len) in (0..10).flat_map(|offset| (0..28).map(move |len| (offset, len))) {
