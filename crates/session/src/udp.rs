@@ -91,7 +91,7 @@ impl SessionSide {
                 Err(_) => Ok(options),
             },
             // From 0 on the kernel chooses. Without a port there is one path.
-            Self::Far(PortRange(ports)) => Ok(options.multipath("on")?.path_ports(ports)),
+            Self::Far(PortRange(ports)) => Ok(options.multipath("on")?.path_ports(ports)?),
         }
     }
 }

@@ -37,7 +37,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 /// A device of a host of its own, as another machine would have it.
 fn device() -> Result<Device> {
-    let host = LocalHost::new(HostOptions::default().key([7; 32]).threads(1));
+    let host = LocalHost::new(HostOptions::default().key([7; 32]).threads(1)?);
     Device::open(&host, DeviceKind::Roce)
 }
 

@@ -77,9 +77,14 @@ impl HostOptions {
 
     /// Threads that work for its connections, between 1 and 16; usually one for each processor,
     /// up to 4.
-    #[must_use]
-    pub fn threads(self, threads: usize) -> Self {
-        Self { threads: Some(threads), ..self }
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for any other number.
+    pub fn threads(self, threads: usize) -> Result<Self> {
+        if !(1..=THREADS_MAX).contains(&threads) {
+            return Err(Error::invalid("choosing threads", "a host has 1 to 16 of them"));
+        }
+        Ok(Self { threads: Some(threads), ..self })
     }
 
     /// Whether to ask peers for checksums (CRC32C) where nothing is encrypted; usually so. Peers
@@ -132,11 +137,18 @@ impl HostOptions {
         Ok(Self { multipath, ..self })
     }
 
-    /// The ports of which a connection with several paths takes one, at each end; usually the
-    /// kernel's choice.
-    #[must_use]
-    pub fn path_ports(self, ports: RangeInclusive<u16>) -> Self {
-        Self { path_ports: PortBounds::new(ports), ..self }
+    /// The ports of which a connection with several paths takes one, at each end. `0..=0` is the
+    /// kernel's choice, as usually.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range that ends before it begins, or others that begin with 0.
+    pub fn path_ports(self, ports: RangeInclusive<u16>) -> Result<Self> {
+        let path_ports = PortBounds::new(ports.clone());
+        if path_ports == PortBounds::NONE && ports != (0..=0) {
+            let why = "a range of ports begins with 1 or more and does not end before it begins";
+            return Err(Error::invalid("choosing ports of paths", why));
+        }
+        Ok(Self { path_ports, ..self })
     }
 
     fn setup(self) -> HostSetup {
@@ -154,7 +166,7 @@ impl HostOptions {
         } = self;
         let default = HostSetup::default();
         let settings = Settings {
-            threads: threads.unwrap_or(default.settings.threads).clamp(1, THREADS_MAX),
+            threads: threads.unwrap_or(default.settings.threads),
             crc: crc.unwrap_or(default.settings.crc),
             stall_after: stall_timeout.unwrap_or(default.settings.stall_after),
             lost_twice,

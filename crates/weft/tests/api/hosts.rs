@@ -16,7 +16,7 @@ const WORD: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 4;
 
 fn host(key: u8) -> LocalHost {
-    LocalHost::new(HostOptions::default().key([key; 32]).threads(1))
+    LocalHost::new(HostOptions::default().key([key; 32]).threads(1).unwrap())
 }
 
 /// Connects a new queue pair of `host` to `to`, on a thread of its own.
@@ -77,6 +77,22 @@ fn objects_of_one_host_are_not_those_of_another() {
     let (one, other) = (Side::of(&host(1), DeviceKind::Roce), Side::of(&host(1), DeviceKind::Roce));
     let options = weft_rdma::QueuePairOptions::reliable(&other.cq);
     assert!(matches!(one.domain.queue_pair(options), Err(Error::Invalid { .. })));
+}
+
+#[test]
+fn what_a_host_cannot_have_is_refused_and_not_replaced() {
+    for threads in [0, 17] {
+        let error = HostOptions::default().threads(threads).unwrap_err();
+        assert!(error.to_string().contains("1 to 16"), "{error}");
+    }
+    let (low, high) = (70, 60);
+    for ports in [low..=high, 0..=9] {
+        let error = HostOptions::default().path_ports(ports).unwrap_err();
+        assert!(error.to_string().contains("range of ports"), "{error}");
+    }
+    for ports in [0..=0, 60..=60] {
+        HostOptions::default().path_ports(ports).unwrap();
+    }
 }
 
 #[test]
