@@ -1,8 +1,10 @@
 //! Addresses of queue pairs, for applications that carry them to each other by themselves.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_verbs::{AddressVector, Destination};
+
+use crate::completion::Completion;
 
 /// Where a queue pair is reached. It is plain data that a peer sends, by [`Address::to_bytes`] or
 /// in any other form.
@@ -19,6 +21,8 @@ pub struct Address {
 impl Address {
     /// Bytes of its encoding.
     pub const LEN: usize = 24;
+    /// Bytes of the route header in front of a datagram.
+    pub const ROUTE_LEN: usize = 40;
 
     /// Its encoding: the address as one of IPv6, number and key, big-endian.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
@@ -39,6 +43,14 @@ impl Address {
         Some(Self { ip, number: u32::from_be_bytes(*number), qkey })
     }
 
+    /// Where an answer to a datagram goes: `datagram` is its completion, `route` the first
+    /// [`Address::ROUTE_LEN`] bytes of what was received, and `qkey` the key that the sender
+    /// expects, which no datagram brings. `None` if that is no route header.
+    pub fn of_sender(datagram: &Completion, route: &[u8], qkey: u32) -> Option<Self> {
+        let ip = route_source(route.first_chunk()?)?;
+        Some(Self { ip, number: datagram.source, qkey })
+    }
+
     pub(crate) fn path(self, local: IpAddr) -> AddressVector {
         let (sgid, dgid) = (gid(local), gid(self.ip));
         AddressVector { sgid, dgid, is_global: true, port: 1, ..AddressVector::default() }
@@ -46,6 +58,16 @@ impl Address {
 
     pub(crate) fn destination(self, local: IpAddr) -> Destination {
         Destination { path: self.path(local), qpn: self.number, qkey: self.qkey }
+    }
+}
+
+/// Who sent a datagram: the header is one of IPv6, or one of IPv4 behind 20 bytes of nothing.
+fn route_source(route: &[u8; Address::ROUTE_LEN]) -> Option<IpAddr> {
+    let (first, second) = route.split_at(20);
+    match (first[0] >> 4, second[0] >> 4) {
+        (6, _) => route[8..].first_chunk::<16>().map(|ip| Ipv6Addr::from(*ip).to_canonical()),
+        (0, 4) => second[12..].first_chunk::<4>().map(|ip| Ipv4Addr::from(*ip).into()),
+        _ => None,
     }
 }
 

@@ -23,7 +23,8 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// The number of the queue pair.
     pub qp_number: u32,
-    /// The number of the sender's queue pair, of a datagram.
+    /// The number of the sender's queue pair, of a datagram. For its address see
+    /// [`Address::of_sender`](crate::Address::of_sender).
     pub source: u32,
 }
 
