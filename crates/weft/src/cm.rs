@@ -335,6 +335,21 @@ impl Connection {
         block_on(Self::open_async(qp, to, private_data, limit))
     }
 
+    /// The same from the address `from` of this host, where port 0 means any that is free.
+    ///
+    /// # Errors
+    /// As [`Connection::open`]; also [`Error::System`] if `from` is not this host's or taken, and
+    /// [`Error::Invalid`] if one address is of IPv4 and the other of IPv6.
+    pub fn open_from(
+        qp: &QueuePair,
+        from: SocketAddr,
+        to: SocketAddr,
+        private_data: &[u8],
+        limit: Duration,
+    ) -> Result<Self> {
+        block_on(Self::open_from_async(qp, from, to, private_data, limit))
+    }
+
     /// The same as a future that any executor may drive; what
     /// [`CompletionQueue::next`](crate::CompletionQueue::next) says of wakers holds here too.
     /// Dropping it gives the attempt up.
@@ -347,9 +362,33 @@ impl Connection {
         private_data: &[u8],
         limit: Duration,
     ) -> Result<Self> {
+        Self::open_by(qp, None, to, private_data, limit).await
+    }
+
+    /// The same as [`Connection::open_async`], from the address `from` of this host.
+    ///
+    /// # Errors
+    /// As [`Connection::open_from`].
+    pub async fn open_from_async(
+        qp: &QueuePair,
+        from: SocketAddr,
+        to: SocketAddr,
+        private_data: &[u8],
+        limit: Duration,
+    ) -> Result<Self> {
+        Self::open_by(qp, Some(from), to, private_data, limit).await
+    }
+
+    async fn open_by(
+        qp: &QueuePair,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        private_data: &[u8],
+        limit: Duration,
+    ) -> Result<Self> {
         let during = "connecting";
         let id = IdHandle::new(qp.device(), during)?;
-        id.id.resolve_addr(None, to, limit).map_err(refused(during))?;
+        id.id.resolve_addr(from, to, limit).map_err(refused(during))?;
         id.expect(during, to, EventKind::AddrResolved, limit).await?;
         id.id.resolve_route().map_err(refused(during))?;
         id.expect(during, to, EventKind::RouteResolved, limit).await?;

@@ -130,6 +130,29 @@ fn dropping_a_request_refuses_it() {
 }
 
 #[test]
+fn a_connection_begins_at_the_address_that_it_is_opened_from() {
+    let from = SocketAddr::from(([127, 0, 0, 7], 0));
+    for kind in BOTH {
+        let listener = listen(kind);
+        let to = listener.local_addr();
+        let client = thread::spawn(move || {
+            let side = Side::new(kind);
+            let family = Connection::open_from(&side.qp, ([0; 16], 0).into(), to, b"", LIMIT);
+            assert!(matches!(family, Err(Error::Invalid { .. })), "{kind:?}");
+            let foreign = SocketAddr::from(([192, 0, 2, 1], 0));
+            let foreign = Connection::open_from(&side.qp, foreign, to, b"", LIMIT);
+            assert!(matches!(foreign, Err(Error::System { .. })), "{kind:?}");
+            Connection::open_from(&side.qp, from, to, b"", LIMIT).unwrap()
+        });
+        let incoming = listener.accept_within(LIMIT).unwrap();
+        assert_eq!(incoming.peer_addr().ip(), from.ip(), "{kind:?}");
+        let accepted = incoming.accept(&Side::new(kind).qp, b"").unwrap();
+        let connection = client.join().unwrap();
+        assert_eq!(connection.local_addr(), accepted.peer_addr());
+    }
+}
+
+#[test]
 fn nobody_there_is_an_error_with_a_reason() {
     // No test listens at this address of loopback.
     let free = SocketAddr::from(([127, 0, 0, 2], 9));
