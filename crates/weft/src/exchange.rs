@@ -26,7 +26,10 @@ impl QueuePair {
     }
 
     /// Connects it to the queue pair at `peer`, from the address `local` of this host. The peer
-    /// does the same, in any order; what is posted before it has done so waits.
+    /// does the same, in any order; what is posted before it has done so waits. If the peer never
+    /// comes, that fails with [`WcStatus::RetryExcErr`](crate::WcStatus::RetryExcErr), after 10 s
+    /// on [`DeviceKind::Roce`](crate::DeviceKind::Roce) and after 60 s on
+    /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp). Receives alone wait without end.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a queue pair that has a peer or had one, or is for datagrams;

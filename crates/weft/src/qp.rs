@@ -255,6 +255,7 @@ impl QueuePair {
     }
 
     /// Posts a receive: a message of the peer comes into `slices`, and `id` names its completion.
+    /// Post it before the peer sends, as [`QueuePair::send`] says.
     ///
     /// # Errors
     /// [`Error::QueueFull`]; [`Error::Invalid`] for slices of another protection domain, too many,
@@ -273,7 +274,10 @@ impl QueuePair {
         self.inner.posted.receives.post(id, Kept::all(slices), post)
     }
 
-    /// Sends `slices` to a receive of the peer.
+    /// Sends `slices` to a receive of the peer. If none is posted there, a reliable connection of
+    /// [`DeviceKind::Roce`](crate::DeviceKind::Roce) waits for one without end. One of
+    /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp) waits for 1 s; then the peer ends it, and
+    /// what is posted fails. Unreliable services drop the message.
     ///
     /// # Errors
     /// As [`QueuePair::post`].

@@ -111,6 +111,12 @@ impl Region {
 
     /// Copies `bytes` to `offset`. What a peer writes next to them stays.
     ///
+    /// If they are those of a request that is not complete, the peer may get old bytes, new ones or
+    /// some of both. A Send or Write of 1 KiB or more on
+    /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp) reads them twice, for the checksum and for
+    /// the network: if they change in between, the peer finds a wrong checksum, and may end the
+    /// connection. So leave the bytes of a request alone until its completion was taken.
+    ///
     /// # Errors
     /// [`Error::Range`] beyond the end.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -141,7 +147,8 @@ impl Region {
     }
 
     /// Sets the word at `offset`, a multiple of 8 bytes: whoever reads it finds all that was
-    /// written here before.
+    /// written here before. What [`Region::write_at`] says of requests that are not complete holds
+    /// here too.
     ///
     /// # Errors
     /// As [`Region::load`].
