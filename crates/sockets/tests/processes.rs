@@ -124,6 +124,14 @@ fn what_a_process_wrote_arrives_though_it_ends() {
 }
 
 #[test]
+#[ignore = "its reader takes more than a minute"]
+fn what_was_written_before_a_close_arrives_however_long_the_peer_takes() {
+    let [server, _] = run("endings.c", "slow", SDP);
+    // The caller comes back to say that it has everything.
+    assert!(count(&server, SDP) >= 1, "{server}");
+}
+
+#[test]
 fn the_peer_of_a_process_that_is_killed_is_reset() {
     let [_, caller] = run("endings.c", "killed", SDP);
     assert_eq!(count(&caller, SDP), 1, "{caller}");

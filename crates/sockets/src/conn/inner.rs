@@ -21,8 +21,10 @@ use crate::{strict, sys};
 
 /// Grace period for in-flight SDP data after the shadow TCP connection has closed.
 const SHADOW_GRACE: Duration = Duration::from_secs(1);
-/// Limit for a peer that neither sends nor closes after the application has closed.
+/// Limit for a peer that has all bytes and does not close after the application has closed.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(60);
+/// Limit for a peer that takes none of the bytes that are left then: about that of Linux' TCP.
+const DRAIN_LIMIT: Duration = Duration::from_secs(240);
 /// Limit for the application to accept a connection that the peer has closed.
 const UNCLAIMED_LIMIT: Duration = Duration::from_secs(60);
 
@@ -56,7 +58,7 @@ pub struct ConnInner {
     pub is_abortive: bool,
     /// When the present phase, or the end of the connection, has taken too long.
     pub due: Option<Moment>,
-    /// The time for which the reactor's timer is set.
+    /// The time for which the reactor's timer was set last.
     pub timer: Option<Moment>,
 }
 
@@ -114,9 +116,13 @@ impl ConnInner {
 
     /// Handles the completions of the stream; whether there were any.
     pub fn settle(&mut self) -> bool {
+        let drains = self.drains();
         let Some(stream) = &mut self.stream else { return false };
         let any = stream.settle();
         let heard = stream.parts().is_some_and(|(connection, _)| connection.has_heard());
+        if any && drains {
+            self.limit_orphan();
+        }
         if heard && self.change(ConnChange::SdpHeard) {
             self.due = None;
         }
@@ -225,6 +231,12 @@ impl ConnInner {
         }
     }
 
+    /// Whether the reactor's timer has to be set for `due`: none is set that comes before. The one
+    /// of a limit that was renewed since finds that out when it comes.
+    pub fn needs_timer(&self, due: Moment) -> bool {
+        self.timer.is_none_or(|timer| due < timer || timer <= clock::now() && timer != due)
+    }
+
     /// Whether the peer's reset, or a fault, has ended the connection.
     pub fn has_failed(&mut self) -> bool {
         if self.relay.has_failed() {
@@ -267,7 +279,25 @@ impl ConnInner {
         if let Some(app) = self.app.take() {
             self.table.remove_app_socket(app.other());
         }
-        self.due = Some(clock::now() + ORPHAN_LIMIT);
+        self.limit_orphan();
+    }
+
+    /// Limits a connection that the application has closed, if the end of the peer's process does
+    /// not.
+    fn limit_orphan(&mut self) {
+        let has_peer = self.shadow.as_ref().is_some_and(WatchedFd::is_watched);
+        if has_peer || self.due.is_none() {
+            let limit = if self.drains() { DRAIN_LIMIT } else { ORPHAN_LIMIT };
+            self.due = Some(clock::now() + limit);
+        }
+    }
+
+    /// Whether the application has closed its socket and the peer does not have all of its bytes.
+    fn drains(&mut self) -> bool {
+        self.app_half == AppHalf::Closed
+            && self.stream.as_mut().and_then(SdpStream::parts).is_some_and(|(connection, _)| {
+                !connection.is_flushed() && connection.fault().is_none()
+            })
     }
 
     /// The application sends no more.

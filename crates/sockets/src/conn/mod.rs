@@ -143,7 +143,7 @@ impl SdpConn {
         if inner.is_done() {
             self.finish(inner);
         }
-        if let Some(due) = inner.due.filter(|due| inner.timer != Some(*due)) {
+        if let Some(due) = inner.due.filter(|due| inner.needs_timer(*due)) {
             inner.timer = Some(due);
             self.set_timer(due);
         }

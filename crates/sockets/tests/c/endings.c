@@ -4,8 +4,51 @@
 #include "check.h"
 
 #define OCTETS (3 << 20)
+/* More than the peer has room for, by as much as it reads in its first SLOW_SECONDS, and more. */
+#define SLOW_OCTETS (5 << 20)
+#define SLOW_SECONDS 70
+#define SLOW_RATE (16 << 10)
 
-static uint8_t octets[OCTETS];
+static uint8_t octets[SLOW_OCTETS];
+
+static void write_all(int fd, size_t count)
+{
+	fill(octets, count, 0);
+	for (size_t done = 0; done < count;) {
+		ssize_t n = write(fd, octets + done, count - done);
+		CHECK(n > 0);
+		done += n;
+	}
+}
+
+/* Closes with bytes that the caller takes its time for, and lives until it has them. */
+static int serve_slowly(int listener, int fd)
+{
+	write_all(fd, SLOW_OCTETS);
+	CHECK(close(fd) == 0);
+	CHECK(accept(listener, NULL, NULL) >= 0);
+	return 0;
+}
+
+static int read_slowly(int fd, struct sockaddr_in *to)
+{
+	size_t got = 0;
+	ssize_t n;
+	for (int second = 0; second < SLOW_SECONDS; second++) {
+		CHECK(recv(fd, octets, SLOW_RATE, MSG_WAITALL) == SLOW_RATE);
+		check_octets(octets, SLOW_RATE, got);
+		got += SLOW_RATE;
+		sleep(1);
+	}
+	while ((n = read(fd, octets, sizeof octets)) > 0) {
+		check_octets(octets, n, got);
+		got += n;
+	}
+	CHECK(n == 0 && got == SLOW_OCTETS);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(connect(fd, (void *)to, sizeof *to) == 0);
+	return 0;
+}
 
 static int serve(const char *how)
 {
@@ -19,6 +62,8 @@ static int serve(const char *how)
 	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
 	fd = accept(listener, NULL, NULL);
 	CHECK(fd >= 0);
+	if (!strcmp(how, "slow"))
+		return serve_slowly(listener, fd);
 	if (!strcmp(how, "caller")) {
 		/* The caller is killed with bytes unread: what it wrote is there, and then the reset. */
 		char octet;
@@ -46,12 +91,7 @@ static int serve(const char *how)
 		for (;;)
 			pause();
 	}
-	fill(octets, OCTETS, 0);
-	for (size_t done = 0; done < OCTETS;) {
-		ssize_t n = write(fd, octets + done, OCTETS - done);
-		CHECK(n > 0);
-		done += n;
-	}
+	write_all(fd, OCTETS);
 	_exit(0);
 }
 
@@ -63,6 +103,8 @@ static int call(int port, const char *how)
 	size_t got = 0;
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	CHECK(connect(fd, (void *)&to, sizeof to) == 0);
+	if (!strcmp(how, "slow"))
+		return read_slowly(fd, &to);
 	if (!strcmp(how, "caller")) {
 		CHECK(read(fd, octets, 1) == 1 && write(fd, "y", 1) == 1);
 		struct pollfd unread = { fd, POLLIN, 0 };
