@@ -125,3 +125,11 @@ fn who_watches_a_socket_while_its_way_is_decided_goes_on_watching() {
     let dir = common::dir("watched");
     common::run(&program(&common::build(&dir, "watched.c"), true));
 }
+
+#[test]
+fn who_sleeps_in_poll_while_a_connect_turns_to_tcp_is_woken_by_the_answer() {
+    let dir = common::dir("polled");
+    let path = common::build(&dir, "polled.c");
+    let program = program(&path, true).env("WEFT_TRANSPORT", "iwarp");
+    common::run(&program.env("WEFT_SOCKETS_PATIENCE_MS", "0"));
+}

@@ -157,11 +157,6 @@ impl ConnectAttempt {
         self.tcp == TcpLeg::Calling
     }
 
-    /// Whether the connect by TCP has not begun.
-    pub fn is_tcp_idle(&self) -> bool {
-        self.tcp == TcpLeg::Idle
-    }
-
     /// Whether the connect by TCP has failed.
     pub fn has_tcp_failed(&self) -> bool {
         self.tcp == TcpLeg::Failed
@@ -205,14 +200,35 @@ impl ConnectAttempt {
         let until = match (self.tcp, self.sdp) {
             (TcpLeg::Failed, _) => return Ok(Decision::Tcp("")),
             _ if self.is_for_tcp() => return Ok(Decision::Tcp(near::NEAR)),
-            (_, SdpLeg::Refused(why)) => return Ok(self.without_sdp(why)),
+            (_, SdpLeg::Refused(why)) => return self.once_it_can_be_polled(self.without_sdp(why)),
             (TcpLeg::Up { .. }, SdpLeg::Agreed) => return Ok(Decision::Sdp),
             // The answer may take another of TCP's round trips.
             (TcpLeg::Up { since, took, .. }, SdpLeg::Asked) => since + took.max(self.limit),
             (TcpLeg::Idle, _) => self.began + first.max(self.limit),
             (TcpLeg::Calling, _) => return Err(None),
         };
-        if now >= until { Ok(self.without_sdp("it does not answer")) } else { Err(Some(until)) }
+        if now < until {
+            return Err(Some(until));
+        }
+        self.once_it_can_be_polled(self.without_sdp("it does not answer"))
+    }
+
+    /// Makes `decision`, or waits for the answer by TCP if it is for that and no thread waits for
+    /// the decision. A thread that sleeps in `poll` or `select` is woken when the TCP socket is put
+    /// back. It looks at that socket then, but would not be woken by its events.
+    fn once_it_can_be_polled(&self, decision: Decision) -> Result<Decision, Option<Moment>> {
+        let has_answered = matches!(self.tcp, TcpLeg::Up { .. } | TcpLeg::Failed);
+        let is_for_tcp = matches!(decision, Decision::Tcp(_));
+        if is_for_tcp && !has_answered && self.waiter.is_none() {
+            return Err(None);
+        }
+        Ok(decision)
+    }
+
+    /// Whether the connect by TCP has to begin at `now`: the peer has agreed to SDP, or TCP takes
+    /// its place.
+    pub fn is_tcp_due(&self, now: Moment) -> bool {
+        self.tcp == TcpLeg::Idle && (self.has_agreed() || self.judge(now) == Err(None))
     }
 
     fn without_sdp(&self, why: &'static str) -> Decision {
@@ -297,6 +313,34 @@ mod tests {
         assert_eq!(attempt.judge(began), Ok(Decision::Tcp("SDP has failed")));
         attempt.fail_tcp();
         assert_eq!(attempt.judge(began), Ok(Decision::Tcp("")));
+    }
+
+    #[test]
+    fn an_application_that_polls_has_its_tcp_socket_once_that_has_answered() {
+        for refused in [false, true] {
+            let (mut attempt, began) = attempt(TcpUse::Fallback);
+            let later = if refused { began } else { began + SDP_FIRST_LIMIT };
+            if refused {
+                attempt.refuse("it does not take SDP", false);
+            }
+            assert_eq!(attempt.judge(later), Err(None));
+            assert!(attempt.is_tcp_due(later));
+            attempt.call_tcp(later);
+            assert!(attempt.judge(later) == Err(None) && !attempt.is_tcp_due(later));
+            attempt.end_tcp(later + TOOK, None);
+            let decision = attempt.judge(later + TOOK + TOOK);
+            assert!(matches!(decision, Ok(Decision::Tcp(_))), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_leaves_the_call_by_tcp_to_the_kernel() {
+        let (mut attempt, began) = attempt(TcpUse::Fallback);
+        attempt.begin_waiting(crate::sys::event().ok());
+        attempt.refuse("it does not take SDP", false);
+        assert_eq!(attempt.judge(began), Ok(Decision::Tcp("it does not take SDP")));
+        attempt.call_tcp(began);
+        assert_eq!(attempt.judge(began), Ok(Decision::Tcp("it does not take SDP")));
     }
 
     #[test]

@@ -163,7 +163,8 @@ impl SdpConn {
         if !attempt.is_waiting() {
             return;
         }
-        if attempt.has_agreed() && attempt.is_tcp_idle() {
+        let now = clock::now();
+        if attempt.is_tcp_due(now) {
             if !inner.call_tcp_unwaited()
                 && let Some(attempt) = &mut inner.attempt
             {
@@ -171,7 +172,6 @@ impl SdpConn {
             }
             return self.decide(inner);
         }
-        let now = clock::now();
         match attempt.judge(now) {
             Err(None) => {}
             Err(Some(until)) => inner.look_again(now, until),
@@ -188,12 +188,8 @@ impl SdpConn {
             Decision::Sdp => {}
             Decision::Tcp(_) if attempt.has_tcp_failed() => inner.drop_stream(),
             Decision::Tcp(why) => {
-                let is_late = attempt.is_tcp_idle() && attempt.waiter().is_none();
                 reports.connected(attempt.remote, Carrier::Tcp(why));
                 inner.drop_stream();
-                if is_late {
-                    inner.call_tcp_unwaited();
-                }
             }
             Decision::Neither(why) => {
                 if !attempt.is_reported() {
