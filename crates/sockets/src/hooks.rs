@@ -294,6 +294,11 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
             sys::close(stream);
             return None;
         }
+        AcceptResult::Failed(error) => {
+            sys::reset_at_close(stream);
+            sys::close(stream);
+            return Some(fail(error));
+        }
     }
     Some(stream)
 }

@@ -9,6 +9,7 @@
 //! Invariant: a peer that was accepted by TCP is not granted SDP for the same connection.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
@@ -74,11 +75,13 @@ impl SdpListener {
     }
 
     /// The end of a pair that `peer` has offered for the connection accepted as `stream`.
-    fn claim_pair(&self, stream: RawFd, peer: SocketAddr) -> Option<OwnedFd> {
-        let local = sys::local(stream).ok()?;
-        let end = self.pairs.as_ref()?.claim(&SocketEnds { local, remote: peer })?;
-        self.conns.env.reports.accepted(peer, Carrier::Pair);
-        Some(end)
+    fn claim_pair(&self, stream: RawFd, peer: SocketAddr) -> io::Result<Option<OwnedFd>> {
+        let (Some(pairs), Ok(local)) = (&self.pairs, sys::local(stream)) else { return Ok(None) };
+        let end = pairs.claim(&SocketEnds { local, remote: peer })?;
+        if end.is_some() {
+            self.conns.env.reports.accepted(peer, Carrier::Pair);
+        }
+        Ok(end)
     }
 
     fn peers(&self) -> MutexGuard<'_, Peers> {
@@ -159,9 +162,14 @@ impl Grants for SdpListener {
         self.at.port()
     }
 
-    fn claim(&self, stream: RawFd, at: Option<RawFd>, peer: SocketAddr) -> Option<OwnedFd> {
-        if let Some(end) = self.claim_pair(stream, peer) {
-            return Some(end);
+    fn claim(
+        &self,
+        stream: RawFd,
+        at: Option<RawFd>,
+        peer: SocketAddr,
+    ) -> io::Result<Option<OwnedFd>> {
+        if let Some(end) = self.claim_pair(stream, peer)? {
+            return Ok(Some(end));
         }
         // Requests that were sent before the TCP connection was made are handled after this.
         self.cm.look();
@@ -169,8 +177,9 @@ impl Grants for SdpListener {
         env.events.drain();
         let key = address::plain(peer);
         let granted = self.peers().granted.remove(&key);
-        if let Some(theirs) = granted.and_then(|conn| conn.claim(stream, at)) {
-            return Some(theirs);
+        let claimed = granted.map(|conn| conn.claim(stream, at)).transpose()?.flatten();
+        if claimed.is_some() {
+            return Ok(claimed);
         }
         let mut peers = self.peers();
         peers.tcp.push_back((key, clock::now()));
@@ -181,7 +190,7 @@ impl Grants for SdpListener {
         if !strict::forbids_tcp(&env.settings, here.ip(), peer.ip()) {
             env.reports.accepted(peer, Carrier::Tcp("it did not ask for SDP"));
         }
-        None
+        Ok(None)
     }
 }
 
@@ -213,8 +222,11 @@ impl ListenerTable {
 
     /// The end of a pair that was offered to the listener `socket` of a parent for the connection
     /// between `ends`.
-    pub fn claim_inherited(&self, socket: Inode, ends: &SocketEnds) -> Option<OwnedFd> {
-        self.inherited.get(&socket)?.claim(ends)
+    ///
+    /// # Errors
+    /// As for [`PairOffers::claim`].
+    pub fn claim_inherited(&self, socket: Inode, ends: &SocketEnds) -> io::Result<Option<OwnedFd>> {
+        self.inherited.get(&socket).map_or(Ok(None), |offers| offers.claim(ends))
     }
 
     /// Serves the listener behind `fd`, whose peers use `conns`, unless somebody does.

@@ -30,6 +30,23 @@ pub fn check(result: c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
+/// Whether a call has failed for want of descriptors or memory.
+pub fn is_lack(error: &io::Error) -> bool {
+    let lacks = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+    error.raw_os_error().is_some_and(|error| lacks.contains(&error))
+}
+
+/// The result of a call, or none if it has failed, but not for want of descriptors or memory.
+///
+/// # Errors
+/// Those that [`is_lack`] tells.
+pub fn unless_lacking<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if is_lack(&error) => Err(error),
+        result => Ok(result.ok()),
+    }
+}
+
 /// Send buffer of a socket of a pair in bytes; the kernel doubles it for its own overhead.
 const ROOM_BYTES: c_int = 512 << 10;
 

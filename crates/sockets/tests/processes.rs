@@ -158,6 +158,14 @@ fn who_is_left_with_a_listener_takes_the_pairs_that_are_offered_to_it() {
     assert_eq!([count(&server, PAIR), count(&caller, PAIR)], [CALLS; 2], "{server}{caller}");
 }
 
+#[test]
+fn who_accepts_with_its_last_descriptor_leaves_no_peer_with_another_connection() {
+    let dir = common::dir("limited");
+    let path = common::build(&dir, "limited.c");
+    common::run(&program(&path, true).args("granted"));
+    common::run(&program_as_it_comes(&path, true).args("offered"));
+}
+
 /// What `exits.c` says, ended in this way.
 fn exit(how: &str) -> (String, String) {
     let dir = common::dir(&format!("exits-{how}"));

@@ -13,6 +13,7 @@ mod pump;
 pub mod state;
 pub mod table;
 
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
@@ -231,22 +232,37 @@ impl SdpConn {
 
     /// Gives the granted connection to the application, which has accepted `stream` from the peer.
     /// Returns the socket that the application gets instead, to be put at the descriptor `at` if
-    /// that is one of this process; none if the peer has given SDP up.
-    pub fn claim(&self, stream: RawFd, at: Option<RawFd>) -> Option<OwnedFd> {
+    /// that is one of this process; none if the peer has given SDP up or has left.
+    ///
+    /// # Errors
+    /// Without descriptors or memory. The peer, which may have chosen SDP, is reset.
+    pub fn claim(&self, stream: RawFd, at: Option<RawFd>) -> io::Result<Option<OwnedFd>> {
         let mut inner = self.lock();
         if !inner.phase().is_unclaimed() {
-            return None;
+            return Ok(None);
         }
-        let shadow = sys::duplicate(stream).ok()?;
+        let claimed = self.try_claim(&mut inner, stream, at);
+        if claimed.is_err() {
+            self.finish(&mut inner);
+        }
+        sys::unless_lacking(claimed)
+    }
+
+    fn try_claim(
+        &self,
+        inner: &mut ConnInner,
+        stream: RawFd,
+        at: Option<RawFd>,
+    ) -> io::Result<OwnedFd> {
+        let shadow = sys::duplicate(stream)?;
         // Nothing on it waits.
-        sys::set_flags(stream, libc::O_RDWR | libc::O_NONBLOCK).ok()?;
-        inner.ends =
-            SocketEnds { local: sys::local(stream).ok()?, remote: sys::remote(stream).ok()? };
+        sys::set_flags(stream, libc::O_RDWR | libc::O_NONBLOCK)?;
+        inner.ends = SocketEnds { local: sys::local(stream)?, remote: sys::remote(stream)? };
         let source = self.fd_source(ConnPart::App);
-        let (theirs, app) = AppSocket::pair(&inner.ends, at.unwrap_or(-1), source).ok()?;
+        let (theirs, app) = AppSocket::pair(&inner.ends, at.unwrap_or(-1), source)?;
         sys::set_room(theirs.as_raw_fd());
-        if at.is_some() {
-            self.table.add_app_socket(app.other(), self.me.upgrade()?);
+        if let Some(me) = self.me.upgrade().filter(|_| at.is_some()) {
+            self.table.add_app_socket(app.other(), me);
         }
         inner.app = Some(app);
         let source = self.fd_source(ConnPart::Shadow);
@@ -256,10 +272,10 @@ impl SdpConn {
         inner.settle();
         inner.report_carrier();
         if inner.phase() == ConnPhase::Accepted {
-            self.limit_reach(&mut inner);
+            self.limit_reach(inner);
         }
         self.set_timer(clock::now());
-        Some(theirs)
+        Ok(theirs)
     }
 
     /// Limits how long the peer takes to show that it knows of the grant.

@@ -44,7 +44,8 @@ pub fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
 /// Receives a message without waiting for it: its descriptor, if it has one.
 ///
 /// # Errors
-/// Those of `recvmsg`, and `InvalidData` for another message or the end.
+/// Those of `recvmsg`, `InvalidData` for another message or the end, and `EMFILE` if there is no
+/// descriptor left for that of the message.
 pub fn receive(from: RawFd) -> io::Result<Option<OwnedFd>> {
     // A longer message is noticed.
     receive_up_to(from, 2, 0)
@@ -53,7 +54,7 @@ pub fn receive(from: RawFd) -> io::Result<Option<OwnedFd>> {
 /// The same for the first byte of a stream, which stays there with its descriptor.
 ///
 /// # Errors
-/// Those of `recvmsg`, and `InvalidData` for another byte or the end.
+/// As for [`receive`].
 pub fn peek(from: RawFd) -> io::Result<Option<OwnedFd>> {
     receive_up_to(from, 1, libc::MSG_PEEK)
 }
@@ -71,13 +72,18 @@ fn receive_up_to(from: RawFd, bytes: usize, flags: c_int) -> io::Result<Option<O
     // SAFETY: the header names locals that outlive the call.
     let count = unsafe { libc::recvmsg(from, &raw mut header, flags) };
     let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-    let cut = header.msg_flags & (libc::MSG_CTRUNC | libc::MSG_TRUNC) != 0;
+    let is_set = |flag| header.msg_flags & flag != 0;
+    let cut = is_set(libc::MSG_CTRUNC) || is_set(libc::MSG_TRUNC);
     let control = control.get(..header.msg_controllen).unwrap_or_default();
     // SAFETY: the kernel has made each descriptor of the message for this process.
     let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
     match message::unpack(word.get(..count).unwrap_or_default(), control, cut) {
         HandoffContent::Nothing => Ok(None),
         HandoffContent::One(fd) => Ok(Some(own(fd))),
+        // There is room for one, so the system had none left for it.
+        HandoffContent::Bad(fds) if fds.is_empty() && is_set(libc::MSG_CTRUNC) => {
+            Err(io::Error::from_raw_os_error(libc::EMFILE))
+        }
         HandoffContent::Bad(fds) => {
             fds.into_iter().map(own).for_each(drop);
             Err(ErrorKind::InvalidData.into())

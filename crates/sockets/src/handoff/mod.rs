@@ -52,7 +52,15 @@ pub trait Grants: Send + Sync {
     /// Returns the application's socket for the connection from `peer`, which was accepted as
     /// `stream`, to be put at the descriptor `at` if that is one of this process; none if the peer
     /// was not granted SDP.
-    fn claim(&self, stream: RawFd, at: Option<RawFd>, peer: SocketAddr) -> Option<OwnedFd>;
+    ///
+    /// # Errors
+    /// Without descriptors or memory. The peer may not use TCP then.
+    fn claim(
+        &self,
+        stream: RawFd,
+        at: Option<RawFd>,
+        peer: SocketAddr,
+    ) -> io::Result<Option<OwnedFd>>;
 }
 
 /// Serves other processes until it is dropped.
@@ -205,6 +213,8 @@ fn answer(listener: &Weak<dyn Grants>, client: RawFd) -> Option<()> {
     let listener = listener.upgrade()?;
     let peer = accepted_from(stream.as_raw_fd(), client, listener.port())?;
     let claimed = listener.claim(stream.as_raw_fd(), None, peer);
+    // The client has the connection too, and would go on by TCP.
+    let claimed = claimed.inspect_err(|_| sys::shut(stream.as_raw_fd(), libc::SHUT_RDWR)).ok()?;
     send(client, claimed.as_ref().map(AsRawFd::as_raw_fd)).ok()
 }
 

@@ -81,12 +81,87 @@ impl PairOffers {
 
     /// The application's socket for the connection between `ends`, if a pair was offered for it
     /// and its other end commits to it.
-    pub fn claim(&self, ends: &SocketEnds) -> Option<OwnedFd> {
-        let WaitingOffer { end, tcp } = {
+    ///
+    /// # Errors
+    /// Without descriptors to look at the offers. The other end may have a pair then, so the
+    /// connection must not go by TCP.
+    pub fn claim(&self, ends: &SocketEnds) -> io::Result<Option<OwnedFd>> {
+        let found = {
             let _of_this_process = self.turn.lock();
             let _of_all = self.files.turn.hold();
             self.find(ends)?
         };
+        Ok(found.and_then(WaitingOffer::take))
+    }
+
+    fn find(&self, ends: &SocketEnds) -> io::Result<Option<WaitingOffer>> {
+        let mut others = Vec::new();
+        let found = loop {
+            match self.files.next(self.user) {
+                Ok(Some(offer)) if !offer.is_for(ends) => others.push(offer),
+                found => break found,
+            }
+        };
+        for offer in others.iter().filter(|offer| offer.is_alive()) {
+            self.files.put_back(&offer.end);
+        }
+        found
+    }
+}
+
+impl OfferFiles {
+    /// Puts an offer where others look first. On failure its connection is reset.
+    fn put_back(&self, end: &OwnedFd) {
+        let _ = channel::send(self.put_back.0.as_raw_fd(), Some(end.as_raw_fd()));
+    }
+
+    /// The next offer of `user`, those that were put back first.
+    ///
+    /// # Errors
+    /// Without descriptors. No offer is lost then.
+    fn next(&self, user: u32) -> io::Result<Option<WaitingOffer>> {
+        let put_back = self.put_back.1.as_raw_fd();
+        while let Some(Some(end)) = sys::unless_lacking(channel::peek(put_back))? {
+            // Only now: a message is lost where there is no descriptor for what it carries.
+            let _looked_at = sys::receive(put_back, &mut [0], 0);
+            if let Some(offer) = self.read(end)? {
+                return Ok(Some(offer));
+            }
+        }
+        while let Some(end) = self.arrived()? {
+            if channel::user(end.as_raw_fd()) == Some(user)
+                && let Some(offer) = self.read(end)?
+            {
+                return Ok(Some(offer));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The oldest offer that nobody has looked at.
+    fn arrived(&self) -> io::Result<Option<OwnedFd>> {
+        let arriving = self.arriving.as_raw_fd();
+        let found = sys::unless_lacking(sys::accept(arriving));
+        // The kernel fails for want of a descriptor before it looks whether there is any.
+        found.or_else(|error| match sys::poll_now(arriving, libc::POLLIN) {
+            0 => Ok(None),
+            _ => Err(error),
+        })
+    }
+
+    /// Looks at an offer, which was sent before its connection could be accepted. It stays where it
+    /// is, so that `end` is all of it.
+    fn read(&self, end: OwnedFd) -> io::Result<Option<WaitingOffer>> {
+        let tcp = sys::unless_lacking(channel::peek(end.as_raw_fd()));
+        let tcp = tcp.inspect_err(|_| self.put_back(&end))?.flatten();
+        Ok(tcp.map(|tcp| WaitingOffer { end, tcp }))
+    }
+}
+
+impl WaitingOffer {
+    /// The end of the pair, once the other one commits to it.
+    fn take(self) -> Option<OwnedFd> {
+        let Self { end, tcp } = self;
         let raw = end.as_raw_fd();
         // The offer was only looked at so far; the commitment is behind it.
         sys::receive(raw, &mut [0], 0).ok()?;
@@ -101,51 +176,6 @@ impl PairOffers {
             sys::reset_at_close(tcp.as_raw_fd());
         }
         commits.then_some(end)
-    }
-
-    fn find(&self, ends: &SocketEnds) -> Option<WaitingOffer> {
-        let mut others = Vec::new();
-        let found = loop {
-            let Some(offer) = self.files.next(self.user) else { break None };
-            if offer.is_for(ends) {
-                break Some(offer);
-            }
-            others.push(offer);
-        };
-        for offer in others.iter().filter(|offer| offer.is_alive()) {
-            // On failure its connection is reset.
-            let put_back = self.files.put_back.0.as_raw_fd();
-            let _ = channel::send(put_back, Some(offer.end.as_raw_fd()));
-        }
-        found
-    }
-}
-
-impl OfferFiles {
-    /// The next offer of `user`, those that were put back first.
-    fn next(&self, user: u32) -> Option<WaitingOffer> {
-        while let Ok(Some(end)) = channel::receive(self.put_back.1.as_raw_fd()) {
-            if let Some(offer) = WaitingOffer::read(end) {
-                return Some(offer);
-            }
-        }
-        loop {
-            let end = sys::accept(self.arriving.as_raw_fd()).ok()?;
-            if channel::user(end.as_raw_fd()) == Some(user)
-                && let Some(offer) = WaitingOffer::read(end)
-            {
-                return Some(offer);
-            }
-        }
-    }
-}
-
-impl WaitingOffer {
-    /// Looks at an offer, which was sent before its connection could be accepted. It stays where it
-    /// is, so that `end` is all of it.
-    fn read(end: OwnedFd) -> Option<Self> {
-        let tcp = channel::peek(end.as_raw_fd()).ok()??;
-        Some(Self { end, tcp })
     }
 
     /// Whether it is for the connection between `ends`: no other socket of this network namespace

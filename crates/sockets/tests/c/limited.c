@@ -1,0 +1,80 @@
+/* A process that accepts with its last descriptor: it is told that there is none left, as by the
+ * kernel, or has a connection with its peer, which finds the end of one that it does not have.
+ * `limited granted` is for callers by SDP, `limited offered` for those by pairs. */
+#include "check.h"
+
+#include <sys/resource.h>
+
+/* Connects where `port_of` says, tells `connected`, and sees what becomes of it. */
+static int call(int port_of, int connected, int is_first)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	char byte;
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(read(port_of, &to.sin_port, sizeof to.sin_port) == sizeof to.sin_port);
+	CHECK(connect(fd, (void *)&to, sizeof to) == 0);
+	CHECK(write(connected, "c", 1) == 1);
+	if (is_first)
+		FAILS(read(fd, &byte, 1), ECONNRESET);
+	else
+		CHECK(read(fd, &byte, 1) == 1 && byte == 's');
+	return 0;
+}
+
+static pid_t begin_call(int port[2], int connected[2], in_port_t at, int is_first)
+{
+	char byte;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0)
+		_exit(call(port[0], connected[1], is_first));
+	CHECK(write(port[1], &at, sizeof at) == sizeof at);
+	CHECK(read(connected[0], &byte, 1) == 1);
+	return child;
+}
+
+/* Leaves one descriptor, and gives the limit that was there. */
+static struct rlimit leave_one(void)
+{
+	struct rlimit before, one;
+	int next = dup(0);
+	CHECK(next >= 0 && close(next) == 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+	one = before;
+	one.rlim_cur = next + 1;
+	CHECK(setrlimit(RLIMIT_NOFILE, &one) == 0);
+	return before;
+}
+
+static void expect_end(pid_t child)
+{
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_in at;
+	int port[2], connected[2], fd, plain, is_granted = argc > 1 && !strcmp(argv[1], "granted");
+	CHECK(pipe(port) == 0 && pipe(connected) == 0);
+	int listener = listen_on_loopback(&at);
+	pid_t first = begin_call(port, connected, at.sin_port, 1), second;
+	struct rlimit before = leave_one();
+	FAILS(accept(listener, NULL, NULL), EMFILE);
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	if (is_granted)
+		expect_end(first);
+	second = begin_call(port, connected, at.sin_port, 0);
+	fd = accept(listener, NULL, NULL);
+	CHECK(fd >= 0 && write(fd, "s", 1) == 1);
+	expect_end(second);
+	if (!is_granted)
+		expect_end(first);
+	/* Who offers nothing is accepted with the last descriptor too. */
+	plain = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(syscall(SYS_connect, plain, &at, sizeof at) == 0);
+	before = leave_one();
+	fd = accept(listener, NULL, NULL);
+	CHECK(fd >= 0 && write(fd, "s", 1) == 1);
+	return setrlimit(RLIMIT_NOFILE, &before);
+}
