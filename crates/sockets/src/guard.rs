@@ -1,18 +1,24 @@
-//! Keeps the library's own calls out of its hooks, per thread.
+//! Keeps the library's own calls out of its hooks, per thread, and cancellation out of them.
 
 use std::cell::Cell;
+
+use weft_os::thread::Uncancelled;
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The hooks of this thread call the real functions until it is dropped.
-pub struct HookGuard(());
+/// The hooks of this thread call the real functions until it is dropped. A cancellation of the
+/// thread waits for that too, or for [`weft_os::calls::sleeping`]: what it has locked when it ends
+/// stays locked for ever.
+pub struct HookGuard {
+    _uncancelled: Uncancelled,
+}
 
 /// Begins calls of the library itself; they may nest.
 pub fn enter() -> HookGuard {
     DEPTH.set(DEPTH.get() + 1);
-    HookGuard(())
+    HookGuard { _uncancelled: Uncancelled::begin() }
 }
 
 /// Whether this thread calls for the library itself.

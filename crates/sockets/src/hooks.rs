@@ -13,6 +13,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libc::{epoll_event, sockaddr, sockaddr_storage, socklen_t};
+use weft_os::calls::sleeping;
 
 use crate::accept::{AcceptResult, accepted};
 use crate::address;
@@ -117,7 +118,7 @@ fn take_connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
 
 /// Waits for a connect that a signal has interrupted.
 fn await_outcome(fd: RawFd) -> ConnectResult {
-    if let Err(error) = sys::poll(fd, libc::POLLOUT, None) {
+    if let Err(error) = sleeping(|| sys::poll(fd, libc::POLLOUT, None)) {
         return ConnectResult::Error(error.raw_os_error().unwrap_or(libc::EINTR));
     }
     match sys::take_error(fd) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use libc::{c_int, c_long, c_void, socklen_t};
 use rustix::fs::{self, Mode, OFlags, RawDir};
+use weft_os::calls::sleeping;
 use weft_os::fds::HighFd;
 
 use crate::address;
@@ -576,14 +577,17 @@ pub fn raise(fd: RawFd) {
     unsafe { libc::write(fd, (&raw const one).cast(), size_of::<u64>()) };
 }
 
-/// Waits until an eventfd is raised. A signal handler without `SA_RESTART` ends the wait.
+/// Waits until an eventfd is raised. A signal handler without `SA_RESTART` ends the wait, and the
+/// thread may be cancelled.
 ///
 /// # Errors
 /// `EINTR` then.
 pub fn wait_raised(fd: RawFd) -> io::Result<()> {
     let mut count = 0_u64;
+    let count_at = (&raw mut count).cast();
     // SAFETY: eight writable bytes.
-    check(unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) } as c_long).map(drop)
+    let read = sleeping(|| unsafe { libc::read(fd, count_at, size_of::<u64>()) });
+    check(read as c_long).map(drop)
 }
 
 #[cfg(test)]

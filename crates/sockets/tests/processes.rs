@@ -166,6 +166,12 @@ fn who_accepts_with_its_last_descriptor_leaves_no_peer_with_another_connection()
     common::run(&program_as_it_comes(&path, true).args("offered"));
 }
 
+#[test]
+fn a_thread_that_is_cancelled_ends_in_no_call_that_holds_locks() {
+    let dir = common::dir("cancelled");
+    common::run(&program(&common::build(&dir, "cancelled.c"), true));
+}
+
 /// What `exits.c` says, ended in this way.
 fn exit(how: &str) -> (String, String) {
     let dir = common::dir(&format!("exits-{how}"));

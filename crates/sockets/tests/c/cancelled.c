@@ -1,0 +1,118 @@
+/* Threads that are cancelled before their calls: they end in none of those that do not wait, since
+ * other threads need the locks that those calls hold; and in those that wait, as with the kernel's
+ * sockets. Both ends of a connection are in one process. */
+#include "check.h"
+
+enum { ROUNDS = 20, WRITES = 20 };
+
+static struct sockaddr_in at;
+static int ends[2];
+/* A thread with a cancellation before it is in such a call. */
+static int is_inside;
+
+static void *accept_one(void *listener)
+{
+	int fd = accept(*(int *)listener, NULL, NULL);
+	CHECK(fd >= 0);
+	return (void *)(intptr_t)fd;
+}
+
+/* Small writes take the library's own path, and the kernel's where that is busy: in the latter a
+ * thread may end. */
+static void *writes(void *fd)
+{
+	CHECK(pthread_cancel(pthread_self()) == 0);
+	for (int i = 0; i < WRITES; i++)
+		CHECK(write(*(int *)fd, "x", 1) == 1);
+	return NULL;
+}
+
+static void died(void *unused)
+{
+	(void)unused;
+	if (is_inside) {
+		fprintf(stderr, "a thread was cancelled in a call that does not wait\n");
+		_exit(1);
+	}
+}
+
+/* What the C library does without a call in which a thread may end. */
+static void *listens(void *unused)
+{
+	struct sockaddr_in own;
+	pthread_cleanup_push(died, unused);
+	CHECK(pthread_cancel(pthread_self()) == 0);
+	is_inside = 1;
+	listen_on_loopback(&own);
+	is_inside = 0;
+	pthread_testcancel();
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+/* The queue of this listener is full, so a connect waits until the thread is cancelled. */
+static void *waits(void *to)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	connect(fd, to, sizeof at);
+	return NULL;
+}
+
+static void join_cancelled(pthread_t thread)
+{
+	void *result = NULL;
+	CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+}
+
+static void cancel_in(void *(*body)(void *), void *argument)
+{
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, body, argument) == 0);
+	join_cancelled(thread);
+}
+
+static void connect_ends(int listener)
+{
+	pthread_t thread;
+	void *fd;
+	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(pthread_create(&thread, NULL, accept_one, &listener) == 0);
+	CHECK(connect(ends[0], (void *)&at, sizeof at) == 0);
+	CHECK(pthread_join(thread, &fd) == 0);
+	ends[1] = (intptr_t)fd;
+}
+
+static void cancel_waiting(void)
+{
+	struct sockaddr_in full = { .sin_family = AF_INET };
+	socklen_t len = sizeof full;
+	pthread_t thread;
+	int listener = socket(AF_INET, SOCK_STREAM, 0), first = socket(AF_INET, SOCK_STREAM, 0);
+	full.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(bind(listener, (void *)&full, len) == 0 && syscall(SYS_listen, listener, 0) == 0);
+	CHECK(getsockname(listener, (void *)&full, &len) == 0);
+	CHECK(syscall(SYS_connect, first, &full, len) == 0);
+	CHECK(pthread_create(&thread, NULL, waits, &full) == 0);
+	CHECK(pthread_cancel(thread) == 0);
+	join_cancelled(thread);
+}
+
+int main(void)
+{
+	char octet;
+	int listener = listen_on_loopback(&at);
+	connect_ends(listener);
+	for (int i = 0; i < ROUNDS; i++) {
+		cancel_in(writes, &ends[0]);
+		cancel_in(listens, NULL);
+		/* The connection goes on, and so does the process. */
+		CHECK(write(ends[0], "y", 1) == 1);
+		do
+			CHECK(read(ends[1], &octet, 1) == 1);
+		while (octet != 'y');
+	}
+	cancel_waiting();
+	connect_ends(listener);
+	CHECK(write(ends[0], "z", 1) == 1 && read(ends[1], &octet, 1) == 1 && octet == 'z');
+	return 0;
+}
