@@ -13,9 +13,10 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use libc::c_int;
 use weft_os::clock::{self, Moment};
 use weft_rdmacm::{CmEvent, CmId, PortSpace};
 use weft_sdp::HelloRequest;
@@ -55,6 +56,8 @@ pub struct SdpListener {
     at: SocketAddr,
     /// `SO_REUSEPORT`: others may listen there too, and the kernel chooses among them.
     is_shared: bool,
+    /// What the application has set as `TCP_DEFER_ACCEPT`; see [`SdpListener::take_deferral`].
+    deferral: AtomicI32,
     fabric: Fabric,
     cm: Arc<CmId>,
     peers: Mutex<Peers>,
@@ -72,6 +75,21 @@ impl SdpListener {
         for conn in granted.into_values() {
             conn.revoke();
         }
+    }
+
+    /// Takes `TCP_DEFER_ACCEPT` from the listener, which is at `fd`, and remembers it: the TCP
+    /// connection of a peer with SDP or a pair brings no data, so it would not be accepted before
+    /// the time that the option says.
+    pub fn take_deferral(&self, fd: RawFd) {
+        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+        let deferral = sys::option(fd, level, name).unwrap_or(0);
+        sys::set_option(fd, level, name, &0_i32.to_ne_bytes());
+        self.deferral.store(deferral, Ordering::Relaxed);
+    }
+
+    /// What [`SdpListener::take_deferral`] has found.
+    pub fn deferral(&self) -> c_int {
+        self.deferral.load(Ordering::Relaxed)
     }
 
     /// The end of a pair that `peer` has offered for the connection accepted as `stream`.
@@ -266,9 +284,20 @@ impl ListenerTable {
             None => PairOffers::open(fd, socket).ok(),
         };
         let pairs = takes_pairs.then(offers).flatten();
-        let (peers, handoff) = (Mutex::default(), Mutex::default());
-        let listener =
-            Arc::new(SdpListener { id, at, is_shared, fabric, cm, peers, handoff, pairs, conns });
+        let (deferral, peers, handoff) = (AtomicI32::default(), Mutex::default(), Mutex::default());
+        let listener = Arc::new(SdpListener {
+            id,
+            at,
+            is_shared,
+            deferral,
+            fabric,
+            cm,
+            peers,
+            handoff,
+            pairs,
+            conns,
+        });
+        listener.take_deferral(fd);
         let weak = Arc::downgrade(&listener);
         *listener.handoff.lock() = HandoffServer::open(socket, weak).ok();
         let mut all = self.by_socket.lock();

@@ -7,10 +7,12 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 
 use libc::socklen_t;
 
-use crate::hooks::{conn_of, ends_of, errno, fail, is_foreign};
+use crate::hooks::{conn_of, ends_of, errno, fail, is_foreign, own_listeners};
+use crate::listener::SdpListener;
 use crate::names::SocketEnds;
 use crate::real::next;
 use crate::registry::Registry;
@@ -43,6 +45,14 @@ pub unsafe extern "C" fn getsockopt(
     if is_foreign() {
         return done;
     }
+    if done == 0
+        && let Some(listener) = deferring(fd, level, name)
+    {
+        let deferral = listener.deferral();
+        // SAFETY: the kernel has written so many bytes there, those of an int or fewer.
+        unsafe { write_int(deferral, value, len) };
+        return 0;
+    }
     let is_kind = level == libc::SOL_SOCKET && matches!(name, libc::SO_DOMAIN | libc::SO_PROTOCOL);
     if done == 0 && !is_kind || done != 0 && !is_of_ip(level) {
         return done;
@@ -53,9 +63,7 @@ pub unsafe extern "C" fn getsockopt(
         let family = if ends.local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let truth = if name == libc::SO_DOMAIN { family } else { libc::IPPROTO_TCP };
         // SAFETY: the kernel has written so many bytes there, those of an int or fewer.
-        let bytes = size_of::<c_int>().min(unsafe { len.read() } as usize);
-        // SAFETY: as above.
-        unsafe { ptr::copy_nonoverlapping((&raw const truth).cast(), value.cast::<u8>(), bytes) };
+        unsafe { write_int(truth, value, len) };
         return 0;
     }
     // SAFETY: the application's own arguments, for another socket.
@@ -99,6 +107,11 @@ pub unsafe extern "C" fn setsockopt(
             conn.lock().is_abortive = linger.l_onoff != 0 && linger.l_linger == 0;
         }
     }
+    if done == 0
+        && let Some(listener) = deferring(fd, level, name)
+    {
+        listener.take_deferral(fd);
+    }
     if done == 0 || !is_of_ip(level) {
         return done;
     }
@@ -122,6 +135,25 @@ pub unsafe extern "C" fn setsockopt(
         options().set(names.unique(), TcpOption::new(level, name, bytes));
     }
     done
+}
+
+/// The listener at `fd`, if it is served and the option is `TCP_DEFER_ACCEPT`, which is kept there.
+fn deferring(fd: RawFd, level: c_int, name: c_int) -> Option<Arc<SdpListener>> {
+    if (level, name) != (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
+        return None;
+    }
+    own_listeners()?.find(sys::inode(fd)?)
+}
+
+/// Writes an option to where `getsockopt` has written one: `len` bytes of `value`.
+///
+/// # Safety
+/// The two are those of a call that has succeeded.
+unsafe fn write_int(option: c_int, value: *mut c_void, len: *const socklen_t) {
+    // SAFETY: the caller vouches for it.
+    let bytes = size_of::<c_int>().min(unsafe { len.read() } as usize);
+    // SAFETY: as above.
+    unsafe { ptr::copy_nonoverlapping((&raw const option).cast(), value.cast::<u8>(), bytes) };
 }
 
 /// Whether options of a level are those of TCP or IP, which an `AF_UNIX` socket does not have.

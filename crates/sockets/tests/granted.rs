@@ -11,3 +11,15 @@ fn a_connection_that_is_accepted_after_it_was_granted_goes_by_sdp() {
     let said = common::run(&common::program(&program, true));
     assert_eq!(said.matches(": SDP over Shuttle, enhanced").count(), 2, "{said}");
 }
+
+#[test]
+fn so_it_is_where_the_kernel_would_wait_for_data_by_tcp() {
+    let dir = common::dir("deferred");
+    let program = common::build(&dir, "granted.c");
+    for when in ["before", "after"] {
+        let said = common::run(&common::program(&program, true).args(when));
+        assert_eq!(said.matches(": SDP over Shuttle, enhanced").count(), 2, "{when}: {said}");
+        let said = common::run(&common::program_as_it_comes(&program, true).args(when));
+        assert_eq!(said.matches(": a pair on this host").count(), 2, "{when}: {said}");
+    }
+}

@@ -39,5 +39,4 @@ fn is_special(tcp: RawFd) -> bool {
         || is_set(libc::SOL_SOCKET, libc::SO_ZEROCOPY)
         || is_set(libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX)
         || is_set(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT)
-        || is_set(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)
 }

@@ -1,5 +1,6 @@
 /* An application that accepts a connection long after its library has granted it: its child says
- * by a pipe when it is connected. */
+ * by a pipe when it is connected. `granted before` and `granted after` set TCP_DEFER_ACCEPT before
+ * the listener listens, or after. */
 #include "check.h"
 
 static int call(int port_of, int connected)
@@ -16,8 +17,19 @@ static int call(int port_of, int connected)
 	return 0;
 }
 
-int main(void)
+/* The kernel would keep a connection without data from being accepted for so long. */
+static void defer(int listener)
 {
+	int seconds = 30, found = 0;
+	socklen_t len = sizeof found;
+	CHECK(!setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+	CHECK(!getsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &found, &len));
+	CHECK(found >= seconds && len == sizeof found);
+}
+
+int main(int argc, char **argv)
+{
+	const char *deferred = argc > 1 ? argv[1] : "";
 	struct sockaddr_in at = { .sin_family = AF_INET };
 	socklen_t len = sizeof at;
 	int port[2], connected[2], status, fd, listener;
@@ -28,10 +40,16 @@ int main(void)
 		return call(port[0], connected[1]);
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (!strcmp(deferred, "before"))
+		defer(listener);
 	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
+	if (!strcmp(deferred, "after"))
+		defer(listener);
 	CHECK(getsockname(listener, (void *)&at, &len) == 0);
 	CHECK(write(port[1], &at.sin_port, sizeof at.sin_port) == sizeof at.sin_port);
 	CHECK(read(connected[0], &byte, 1) == 1);
+	struct pollfd caller = { listener, POLLIN, 0 };
+	CHECK(poll(&caller, 1, 10000) == 1);
 	fd = accept(listener, NULL, NULL);
 	CHECK(fd >= 0 && write(fd, "s", 1) == 1);
 	CHECK(read(fd, &byte, 1) == 1 && byte == 'c');
