@@ -60,6 +60,8 @@ pub struct AppSocket {
     jammed_room: Option<c_int>,
     /// Nobody reads: what is written is dropped.
     is_shut: bool,
+    /// The last byte that the application's socket has sent is [`AppSocket::leave_sentinel`]'s.
+    has_sentinel: bool,
 }
 
 impl AppSocket {
@@ -90,6 +92,7 @@ impl AppSocket {
             jam: 0,
             jammed_room: None,
             is_shut: false,
+            has_sentinel: false,
         };
         Ok((theirs, socket))
     }
@@ -132,10 +135,14 @@ impl AppSocket {
     pub fn read(&mut self, take: impl FnOnce(RawFd) -> io::Result<usize>) -> AppRead {
         // The mark stays at the urgent byte until a byte behind it is read.
         let mut byte = [0];
-        if sys::is_at_mark(self.raw())
-            && let Ok(1) = sys::receive(self.raw(), &mut byte, libc::MSG_OOB)
-        {
-            return AppRead::Urgent(byte[0]);
+        if sys::is_at_mark(self.raw()) {
+            if self.has_sentinel && sys::unread(self.raw()) == 1 {
+                return if self.has_ended() { AppRead::End } else { AppRead::Nothing };
+            }
+            let is_urgent = !std::mem::take(&mut self.has_sentinel);
+            if let (Ok(1), true) = (sys::receive(self.raw(), &mut byte, libc::MSG_OOB), is_urgent) {
+                return AppRead::Urgent(byte[0]);
+            }
         }
         match take(self.raw()) {
             Ok(0) => AppRead::End,
@@ -144,6 +151,31 @@ impl AppSocket {
             Err(error) if error.kind() == ErrorKind::Interrupted => AppRead::Nothing,
             Err(_) => AppRead::Reset,
         }
+    }
+
+    /// The application is about to end its half by `theirs`, a descriptor of its socket, by which
+    /// nothing can be written then, not even for [`AppSocket::reset`]. So a byte is left in this
+    /// end that is never read. It is urgent, which tells it from a byte that another thread writes
+    /// meanwhile, and is left out where an urgent byte of the application waits.
+    pub fn leave_sentinel(&mut self, theirs: RawFd) {
+        let urgent = sys::receive(self.raw(), &mut [0], libc::MSG_OOB | libc::MSG_PEEK);
+        self.has_sentinel |= urgent.is_err() && sys::send(theirs, &[0], libc::MSG_OOB).is_ok();
+    }
+
+    /// Takes that byte out, so that this end can be closed in order.
+    fn drop_sentinel(&mut self) {
+        if std::mem::take(&mut self.has_sentinel) {
+            let _taken = sys::receive(self.raw(), &mut [0], libc::MSG_OOB);
+            if sys::unread(self.raw()) == 0 {
+                // What is left of it in the queue would count as unread.
+                let _nothing = sys::receive(self.raw(), &mut [0], 0);
+            }
+        }
+    }
+
+    /// Whether the application sends no more.
+    fn has_ended(&self) -> bool {
+        sys::poll_now(self.raw(), libc::POLLRDHUP) & libc::POLLRDHUP != 0
     }
 
     /// Whether there is nothing to read for now.
@@ -236,7 +268,8 @@ impl AppSocket {
     }
 
     /// Writes the end of the stream.
-    pub fn write_end(&self) {
+    pub fn write_end(&mut self) {
+        self.drop_sentinel();
         sys::shut(self.raw(), libc::SHUT_WR);
     }
 
@@ -247,7 +280,10 @@ impl AppSocket {
 
     /// Makes the application find a reset: the kernel reports one if this end is closed with unread
     /// data, so there must be some.
-    pub fn reset(self) {
+    pub fn reset(mut self) {
+        if std::mem::take(&mut self.has_sentinel) {
+            return;
+        }
         for fd in self.holders() {
             // The descriptor may be reused meanwhile; a duplicate is not.
             let Ok(theirs) = sys::borrow(&fd).try_clone_to_owned() else { continue };
@@ -270,5 +306,11 @@ impl AppSocket {
     /// connection is in use.
     fn may_be_elsewhere(&self) -> bool {
         self.jam == 0
+    }
+}
+
+impl Drop for AppSocket {
+    fn drop(&mut self) {
+        self.drop_sentinel();
     }
 }

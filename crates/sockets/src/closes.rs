@@ -4,6 +4,9 @@
 //! no descriptor of this process leads to it, or it was shut down.
 
 use std::ffi::{c_int, c_uint};
+use std::time::Duration;
+
+use weft_os::clock;
 
 use crate::hooks::{errno, fail, is_foreign, own_listeners};
 use crate::listener::ListenerTable;
@@ -11,6 +14,9 @@ use crate::real::next;
 use crate::registry::Registry;
 use crate::sys::Inode;
 use crate::{guard, late_writes, sys};
+
+/// How long `shutdown` tries to get a lock, which its own thread has if it is in a signal handler.
+const LOCKED_LIMIT: Duration = Duration::from_millis(100);
 
 /// A listener of this process, at a descriptor that is about to be closed.
 struct EndingListener {
@@ -111,10 +117,22 @@ pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_in
     done
 }
 
+/// The application is about to end its half of the connection at `fd`, if there is one.
+fn prepare_end(fd: c_int) {
+    let registry = Registry::current().filter(|registry| registry.conns.has_app_sockets());
+    let until = clock::now() + LOCKED_LIMIT;
+    if let Some(conn) = registry.and_then(|registry| registry.conns.find_until(fd, until)) {
+        conn.prepare_end(fd, until);
+    }
+}
+
 /// `shutdown`, by which a socket stops listening, or a connection sends no more.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let listener = EndingListener::at(fd);
+    if how == libc::SHUT_WR && !is_foreign() {
+        keeping_errno(|| prepare_end(fd));
+    }
     let done = call(libc::SYS_shutdown, [fd, how, 0]);
     late_writes::handle_shutdown(fd, how, done == 0);
     if let Some(EndingListener { listeners, socket }) = listener {

@@ -288,6 +288,14 @@ pub fn is_at_mark(fd: RawFd) -> bool {
     done == 0 && at != 0
 }
 
+/// The bytes that a socket has received and that were not read.
+pub fn unread(fd: RawFd) -> c_int {
+    let mut bytes = 0 as c_int;
+    // SAFETY: the kernel writes an int.
+    unsafe { libc::syscall(libc::SYS_ioctl, fd, libc::FIONREAD, &raw mut bytes) };
+    bytes
+}
+
 /// Which of `events`, and of those that are always reported, hold now.
 pub fn poll_now(fd: RawFd, events: i16) -> i16 {
     poll(fd, events, Some(Duration::ZERO)).unwrap_or(0)

@@ -153,6 +153,15 @@ fn a_close_that_is_to_reset_does() {
 }
 
 #[test]
+fn who_has_ended_its_half_finds_a_reset_or_the_end_as_it_is() {
+    for how in ["half", "halves"] {
+        run_relayed(how);
+        let [server, _] = run("endings.c", how, SDP);
+        assert_eq!(count(&server, SDP), 1, "{server}");
+    }
+}
+
+#[test]
 fn who_is_left_with_a_listener_takes_the_pairs_that_are_offered_to_it() {
     let [server, caller] = run("handed.c", "orphan", PAIR);
     assert_eq!([count(&server, PAIR), count(&caller, PAIR)], [CALLS; 2], "{server}{caller}");

@@ -1,6 +1,7 @@
 //! The state of a connection under its lock, and its reactions to the stream and the TCP
 //! connection.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -298,6 +299,14 @@ impl ConnInner {
             && self.stream.as_mut().and_then(SdpStream::parts).is_some_and(|(connection, _)| {
                 !connection.is_flushed() && connection.fault().is_none()
             })
+    }
+
+    /// The application is about to send no more at `fd`; it can still be told of a reset.
+    pub fn prepare_app_end(&mut self, fd: RawFd) {
+        let may_be_reset = self.app_half == AppHalf::Open && !self.is_end_told;
+        if let Some(app) = self.app.as_mut().filter(|_| may_be_reset && self.attempt.is_none()) {
+            app.leave_sentinel(fd);
+        }
     }
 
     /// The application sends no more.

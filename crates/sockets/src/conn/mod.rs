@@ -160,6 +160,14 @@ impl SdpConn {
         })
     }
 
+    /// The application is about to end its half at `fd`. Nothing is done if the connection is
+    /// locked until then.
+    pub fn prepare_end(&self, fd: RawFd, until: Moment) {
+        if let Some(mut inner) = clock::retry(until, || self.inner.try_lock()) {
+            inner.prepare_app_end(fd);
+        }
+    }
+
     fn set_timer(&self, at: Moment) {
         let conn: Weak<dyn Pollable> = self.me.clone();
         rdma::host().reactor().set_timer(at, conn);

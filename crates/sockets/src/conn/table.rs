@@ -97,6 +97,12 @@ impl ConnTable {
         self.by_socket.lock().get(&socket).cloned()
     }
 
+    /// The same, or none where another thread holds the lock until then.
+    pub fn find_until(&self, fd: RawFd, until: Moment) -> Option<Arc<SdpConn>> {
+        let socket = sys::inode(fd)?;
+        clock::retry(until, || Some(self.by_socket.try_lock()?.get(&socket).cloned())).flatten()
+    }
+
     /// The same, or none where another thread holds the lock.
     pub fn try_find(&self, fd: RawFd) -> Option<Arc<SdpConn>> {
         let socket = sys::inode(fd)?;

@@ -1,5 +1,5 @@
 /* Processes that end with a connection, or a connection that ends: `endings serve exit`, `killed`,
- * `reset` and `inherited` say their port on stderr; `endings call PORT exit` and so on finds out
+ * `reset`, `half` and so on say their port on stderr; `endings call PORT exit` and so on finds out
  * what the other end sees. */
 #include "check.h"
 
@@ -82,6 +82,18 @@ static int serve(const char *how)
 		CHECK(close(fd) == 0);
 		exit(0);
 	}
+	if (!strcmp(how, "half")) {
+		/* The caller has ended its half, and finds the reset nevertheless. */
+		char octet;
+		CHECK(read(fd, &octet, 1) == 0);
+		CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
+		return close(fd);
+	}
+	if (!strcmp(how, "halves")) {
+		char octet;
+		CHECK(read(fd, &octet, 1) == 0);
+		return close(fd);
+	}
 	if (!strcmp(how, "killed")) {
 		/* The parent of this one should see it end well. */
 		if (fork() == 0) {
@@ -110,6 +122,21 @@ static int call(int port, const char *how)
 		struct pollfd unread = { fd, POLLIN, 0 };
 		CHECK(poll(&unread, 1, -1) == 1);
 		usleep(100000);
+		return 0;
+	}
+	if (!strncmp(how, "hal", 3)) {
+		CHECK(read(fd, octets, 1) == 1 && write(fd, "y", 1) == 1);
+		CHECK(shutdown(fd, SHUT_WR) == 0);
+	}
+	if (!strcmp(how, "half")) {
+		FAILS(read(fd, octets, 1), ECONNRESET);
+		return 0;
+	}
+	if (!strcmp(how, "halves")) {
+		for (int i = 0; i < 1000; i++) {
+			CHECK(read(fd, octets, 1) == 0);
+			sched_yield();
+		}
 		return 0;
 	}
 	if (strcmp(how, "exit")) {
