@@ -12,6 +12,7 @@
 //! With a key, and over iWARP, TCP is connected only once the peer has agreed to SDP. Where TCP is
 //! forbidden (`strict`) and the peer does not agree, the connection is refused.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -152,7 +153,11 @@ impl ConnectCall {
     }
 
     fn wait(&self, raised: RawFd) -> ConnectResult {
-        let interrupted = sys::wait_raised(raised).is_err();
+        let waited = sys::wait_raised(raised, sys::send_limit(self.fd));
+        let stopped = waited.err().map(|error| match error.kind() {
+            ErrorKind::TimedOut => libc::EINPROGRESS,
+            _ => libc::EINTR,
+        });
         let mut inner = self.conn.lock();
         let decision = inner.attempt.as_ref().and_then(ConnectAttempt::decision);
         // The peer may have chosen TCP if this thread slept for long.
@@ -164,17 +169,24 @@ impl ConnectCall {
             return ConnectResult::Done;
         }
         // TCP would go on by itself; it may not even be called yet.
-        if interrupted && decision.is_none() && self.go_on_unwaited(&mut inner).is_ok() {
+        if let Some(error) = stopped
+            && decision.is_none()
+            && self.go_on_unwaited(&mut inner).is_ok()
+        {
             drop(inner);
             self.conn.work();
-            return ConnectResult::Error(libc::EINTR);
+            return ConnectResult::Error(error);
         }
         drop(inner);
         if self.strict {
             return self.refuse(decision);
         }
         self.give_up();
-        if interrupted { ConnectResult::Error(libc::EINTR) } else { ConnectResult::Bypass }
+        match stopped {
+            Some(libc::EINTR) => ConnectResult::Error(libc::EINTR),
+            // The kernel has the same limit, and has to be asked if TCP was not called yet.
+            _ => ConnectResult::Bypass,
+        }
     }
 
     /// Goes on as for a socket that does not block.

@@ -116,10 +116,14 @@ fn take_connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
     by_pair.flatten().unwrap_or_else(|| connecting::connect(fd, remote))
 }
 
-/// Waits for a connect that a signal has interrupted.
+/// Waits for a connect that a signal has interrupted, or that has taken longer than the application
+/// waits.
 fn await_outcome(fd: RawFd) -> ConnectResult {
-    if let Err(error) = sleeping(|| sys::poll(fd, libc::POLLOUT, None)) {
-        return ConnectResult::Error(error.raw_os_error().unwrap_or(libc::EINTR));
+    let limit = sys::send_limit(fd);
+    match sleeping(|| sys::poll(fd, libc::POLLOUT, limit)) {
+        Ok(0) => return ConnectResult::Error(libc::EALREADY),
+        Ok(_) => {}
+        Err(error) => return ConnectResult::Error(error.raw_os_error().unwrap_or(libc::EINTR)),
     }
     match sys::take_error(fd) {
         Some(error) => ConnectResult::Error(error),

@@ -128,6 +128,19 @@ pub fn limit_sending(fd: RawFd, limit: Duration) -> io::Result<()> {
     check(done).map(drop)
 }
 
+/// How long a socket blocks in `send` and `connect`; none if that is not limited.
+pub fn send_limit(fd: RawFd) -> Option<Duration> {
+    let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of::<libc::timeval>() as socklen_t;
+    let (level, name, at) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO, &raw mut limit);
+    // SAFETY: the value has the room that `len` says.
+    check(unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, at, &raw mut len) })
+        .ok()?;
+    let (seconds, micros) = (u64::try_from(limit.tv_sec).ok()?, u64::try_from(limit.tv_usec).ok()?);
+    let limit = Duration::from_secs(seconds) + Duration::from_micros(micros);
+    (!limit.is_zero()).then_some(limit)
+}
+
 fn abstract_name(name: &[u8]) -> (libc::sockaddr_un, socklen_t) {
     // SAFETY: all zeroes is valid: an address without a name.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -585,12 +598,16 @@ pub fn raise(fd: RawFd) {
     unsafe { libc::write(fd, (&raw const one).cast(), size_of::<u64>()) };
 }
 
-/// Waits until an eventfd is raised. A signal handler without `SA_RESTART` ends the wait, and the
-/// thread may be cancelled.
+/// Waits until an eventfd is raised, for `limit` at most. A signal handler ends the wait, without a
+/// limit only one without `SA_RESTART`, as in `connect` of the kernel. The thread may be cancelled.
 ///
 /// # Errors
-/// `EINTR` then.
-pub fn wait_raised(fd: RawFd) -> io::Result<()> {
+/// `EINTR` then, and `TimedOut` after the limit.
+pub fn wait_raised(fd: RawFd, limit: Option<Duration>) -> io::Result<()> {
+    if limit.is_some() {
+        let raised = sleeping(|| poll(fd, libc::POLLIN, limit))?;
+        return if raised == 0 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) };
+    }
     let mut count = 0_u64;
     let count_at = (&raw mut count).cast();
     // SAFETY: eight writable bytes.

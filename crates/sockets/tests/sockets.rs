@@ -133,3 +133,10 @@ fn who_sleeps_in_poll_while_a_connect_turns_to_tcp_is_woken_by_the_answer() {
     let program = program(&path, true).env("WEFT_TRANSPORT", "iwarp");
     common::run(&program.env("WEFT_SOCKETS_PATIENCE_MS", "0"));
 }
+
+#[test]
+fn a_connect_waits_as_long_as_the_application_has_said() {
+    let dir = common::dir("timed");
+    let program = program(&common::build(&dir, "timed.c"), true);
+    common::run(&program.env("WEFT_SOCKETS_PATIENCE_MS", "0"));
+}

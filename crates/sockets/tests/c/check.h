@@ -65,3 +65,19 @@ static inline int listen_on_loopback(struct sockaddr_in *at)
 	CHECK(getsockname(listener, (void *)at, &len) == 0);
 	return listener;
 }
+
+/* A listener that lets calls wait, at a port that the kernel chooses or at `port`; none if that is
+ * taken. The calls go past the library, as those of a program that does not have it. */
+static inline int full_listener(struct sockaddr_in *where, int port)
+{
+	socklen_t len = sizeof *where;
+	int listener = socket(AF_INET, SOCK_STREAM, 0), first = socket(AF_INET, SOCK_STREAM, 0);
+	*where = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
+	where->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(listener, (void *)where, len) != 0)
+		return -1;
+	CHECK(syscall(SYS_listen, listener, 0) == 0);
+	CHECK(getsockname(listener, (void *)where, &len) == 0);
+	CHECK(syscall(SYS_connect, first, where, len) == 0);
+	return listener;
+}

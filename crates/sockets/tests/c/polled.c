@@ -6,22 +6,6 @@ enum { LIMIT_S = 20, IWARP = 0x8000 };
 
 static struct sockaddr_in at;
 
-/* A listener that lets calls wait, at a port that the kernel chooses or at `port`; none if that is
- * taken. The calls go past the library, as those of a program that does not have it. */
-static int full_listener(struct sockaddr_in *where, int port)
-{
-	socklen_t len = sizeof *where;
-	int listener = socket(AF_INET, SOCK_STREAM, 0), first = socket(AF_INET, SOCK_STREAM, 0);
-	*where = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
-	where->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (bind(listener, (void *)where, len) != 0)
-		return -1;
-	CHECK(syscall(SYS_listen, listener, 0) == 0);
-	CHECK(getsockname(listener, (void *)where, &len) == 0);
-	CHECK(syscall(SYS_connect, first, where, len) == 0);
-	return listener;
-}
-
 /* Whether a socket of this machine calls `at` and has no answer, as the kernel's table tells. */
 static int is_called(void)
 {
