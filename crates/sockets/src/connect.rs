@@ -83,6 +83,8 @@ struct ConnectCall {
     fd: RawFd,
     /// The flags of the application's socket before the call.
     flags: c_int,
+    /// `TCP_FASTOPEN_CONNECT`: the kernel calls with the first bytes only, of which TCP has none.
+    is_fast: bool,
     remote: SocketAddr,
     strict: bool,
     conn: Arc<SdpConn>,
@@ -112,7 +114,8 @@ impl ConnectCall {
             conn.finish(&mut conn.lock());
             return Err(why);
         }
-        Ok(Self { fd, flags, remote, strict, conn, table })
+        let is_fast = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) == Some(1);
+        Ok(Self { fd, flags, is_fast, remote, strict, conn, table })
     }
 
     /// Connects by TCP too, and waits for the decision if the application's socket is blocking.
@@ -135,6 +138,9 @@ impl ConnectCall {
         let tcp = sys::duplicate(self.fd).map_err(|_| None)?;
         let waiter = fds::high(sys::event().map_err(|_| None)?);
         sys::set_flags(self.fd, self.flags | libc::O_NONBLOCK).map_err(|_| None)?;
+        if self.is_fast {
+            self.set_fast(false);
+        }
         let raised = waiter.as_raw_fd();
         let mut inner = self.conn.lock();
         let source = self.conn.fd_source(ConnPart::Shadow);
@@ -240,6 +246,15 @@ impl ConnectCall {
         self.conn.finish(&mut self.conn.lock());
         // It had these before.
         let _ = sys::set_flags(self.fd, self.flags);
+        if self.is_fast {
+            self.set_fast(true);
+        }
+    }
+
+    /// Sets `TCP_FASTOPEN_CONNECT`; without effect once TCP is called.
+    fn set_fast(&self, is_fast: bool) {
+        let value = c_int::from(is_fast).to_ne_bytes();
+        sys::set_option(self.fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &value);
     }
 }
 

@@ -13,6 +13,14 @@ fn a_connection_that_is_accepted_after_it_was_granted_goes_by_sdp() {
 }
 
 #[test]
+fn so_it_is_where_the_kernel_would_call_with_the_first_bytes() {
+    let dir = common::dir("fast");
+    let program = common::build(&dir, "granted.c");
+    let said = common::run(&common::program(&program, true).args("fast"));
+    assert_eq!(said.matches(": SDP over Shuttle, enhanced").count(), 2, "{said}");
+}
+
+#[test]
 fn so_it_is_where_the_kernel_would_wait_for_data_by_tcp() {
     let dir = common::dir("deferred");
     let program = common::build(&dir, "granted.c");

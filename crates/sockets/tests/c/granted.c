@@ -1,13 +1,23 @@
 /* An application that accepts a connection long after its library has granted it: its child says
  * by a pipe when it is connected. `granted before` and `granted after` set TCP_DEFER_ACCEPT before
- * the listener listens, or after. */
+ * the listener listens, or after; the caller of `granted fast` has TCP_FASTOPEN_CONNECT. */
 #include "check.h"
 
-static int call(int port_of, int connected)
+/* Leaves the call to the first write, for which no cookie of the peer is needed. */
+static void call_late(int fd)
+{
+	int on = 1;
+	CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &on, sizeof on));
+	CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE, &on, sizeof on));
+}
+
+static int call(int port_of, int connected, int is_fast)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	char byte;
+	if (is_fast)
+		call_late(fd);
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	CHECK(read(port_of, &to.sin_port, sizeof to.sin_port) == sizeof to.sin_port);
 	CHECK(connect(fd, (void *)&to, sizeof to) == 0);
@@ -29,7 +39,7 @@ static void defer(int listener)
 
 int main(int argc, char **argv)
 {
-	const char *deferred = argc > 1 ? argv[1] : "";
+	const char *how = argc > 1 ? argv[1] : "";
 	struct sockaddr_in at = { .sin_family = AF_INET };
 	socklen_t len = sizeof at;
 	int port[2], connected[2], status, fd, listener;
@@ -37,13 +47,13 @@ int main(int argc, char **argv)
 	CHECK(pipe(port) == 0 && pipe(connected) == 0);
 	pid_t child = fork();
 	if (child == 0)
-		return call(port[0], connected[1]);
+		return call(port[0], connected[1], !strcmp(how, "fast"));
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (!strcmp(deferred, "before"))
+	if (!strcmp(how, "before"))
 		defer(listener);
 	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
-	if (!strcmp(deferred, "after"))
+	if (!strcmp(how, "after"))
 		defer(listener);
 	CHECK(getsockname(listener, (void *)&at, &len) == 0);
 	CHECK(write(port[1], &at.sin_port, sizeof at.sin_port) == sizeof at.sin_port);
