@@ -109,7 +109,7 @@ impl ConnInner {
     /// only other processes have the place, this process relays their data by TCP.
     fn go_by_tcp(&mut self) -> bool {
         let Some(app) = &self.app else { return true };
-        let holders = app.holders();
+        let (holders, theirs) = (app.holders(), app.other());
         if holders.is_empty() && !app.is_left() {
             self.change(ConnChange::TcpChosen);
             self.attempt = None;
@@ -129,7 +129,9 @@ impl ConnInner {
         let mut tcp = Some(tcp);
         for (left, fd) in (0..holders.len()).rev().zip(holders) {
             watches.carry(fd, || {
-                if let Some(tcp) = &tcp {
+                // The application may have closed it meanwhile, and opened something else there.
+                let is_theirs = sys::inode(fd) == Some(theirs);
+                if let Some(tcp) = tcp.as_ref().filter(|_| is_theirs) {
                     late_writes::forget(fd);
                     let _left = sys::install(&tcp.raw(), fd, sys::closes_on_exec(fd));
                 }
