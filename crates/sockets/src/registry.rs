@@ -3,7 +3,6 @@
 //! Invariant: the child of a fork begins with none; its parent goes on to serve those that it had.
 //! This file has the only static of the crate, and only hooks and their direct callees use it.
 
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -140,8 +139,7 @@ impl Registry {
             // It would be written after the sockets are closed.
             stdio::flush();
         }
-        let fds: Vec<RawFd> = sockets.into_iter().flat_map(sys::find).collect();
-        sys::close_sockets(&fds);
+        sys::close_sockets(&sys::find_all(|socket| sockets.contains(&socket)));
         while let Some(open) = conns.all(until) {
             let unsent: Vec<_> = open.iter().map(|conn| conn.has_unsent()).collect();
             let now = clock::now();

@@ -368,9 +368,15 @@ pub fn inode(fd: RawFd) -> Option<Inode> {
     (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(Inode(stat.st_ino))
 }
 
-/// The descriptors of this process for a socket. Unlike `opendir`, this does not call `malloc`,
-/// which the signal handler that ends the process may have interrupted.
+/// The descriptors of this process for a socket.
 pub fn find(socket: Inode) -> Vec<RawFd> {
+    find_all(|found| found == socket)
+}
+
+/// The descriptors of this process for the sockets that are `wanted`, in one pass. Unlike
+/// `opendir`, this does not call `malloc`, which the signal handler that ends the process may have
+/// interrupted.
+pub fn find_all(wanted: impl Fn(Inode) -> bool) -> Vec<RawFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(dir) = fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return Vec::new() };
     // The stack may be that of a signal handler.
@@ -378,7 +384,7 @@ pub fn find(socket: Inode) -> Vec<RawFd> {
     let (mut entries, mut found) = (RawDir::new(dir, &mut room), Vec::new());
     while let Some(Ok(entry)) = entries.next() {
         let number = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
-        found.extend(number.filter(|fd: &RawFd| inode(*fd) == Some(socket)));
+        found.extend(number.filter(|fd: &RawFd| inode(*fd).is_some_and(&wanted)));
     }
     found
 }
@@ -629,6 +635,19 @@ mod tests {
         let first = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(is_only_listener(first.local_addr().unwrap().port()));
     }
+
+    #[test]
+    fn all_descriptors_of_several_sockets_are_found_in_one_pass() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let again = one.try_clone().unwrap();
+        let wanted = [&one, &other].map(|socket| inode(socket.as_raw_fd()).unwrap());
+        let mut found = find_all(|socket| wanted.contains(&socket));
+        found.sort_unstable();
+        let mut all = [&one, &other, &again].map(AsRawFd::as_raw_fd);
+        all.sort_unstable();
+        assert_eq!(found, all);
+    }
+
     #[test]
     fn the_descriptors_of_closed_sockets_stay_open() {
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -1,6 +1,6 @@
 //! The connections of a process.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,7 +87,7 @@ impl ConnTable {
 
     /// Every socket that the application has for a connection, for who ends the process; none if
     /// they are being changed until then.
-    pub fn app_sockets(&self, until: Moment) -> Option<Vec<Inode>> {
+    pub fn app_sockets(&self, until: Moment) -> Option<HashSet<Inode>> {
         clock::retry(until, || Some(self.by_socket.try_lock()?.keys().copied().collect()))
     }
 
