@@ -35,6 +35,9 @@ use crate::{address, strict};
 
 /// Granted connections that wait to be accepted, at most.
 const GRANTS_MAX: usize = 1024;
+/// How long one waits at least before it ends to make room: a peer may have asked for it and never
+/// have connected by TCP.
+const GRANT_LIFETIME: Duration = Duration::from_secs(60);
 /// Peers that were accepted by TCP and may still ask for SDP, at most.
 const TCP_PEERS_MAX: usize = 4096;
 /// How long such a peer is remembered, and how long nobody tries again to serve a listener.
@@ -43,9 +46,27 @@ const TCP_PEER_LIFETIME: Duration = Duration::from_secs(10);
 /// The peers of a listener that the application has not accepted, or lately by TCP.
 #[derive(Default)]
 struct Peers {
-    /// By the addresses of their TCP sockets.
-    granted: HashMap<SocketAddr, Arc<SdpConn>>,
+    /// By the addresses of their TCP sockets, with the time of the grant.
+    granted: HashMap<SocketAddr, (Arc<SdpConn>, Moment)>,
     tcp: VecDeque<(SocketAddr, Moment)>,
+}
+
+impl Peers {
+    /// Makes room for one more grant: the oldest may leave, which is returned. None if it may not.
+    fn make_room(&mut self, now: Moment) -> Option<Option<Arc<SdpConn>>> {
+        self.granted.retain(|_, (conn, _)| !conn.lock().is_over());
+        if self.granted.len() < GRANTS_MAX {
+            return Some(None);
+        }
+        let stale = stale(self.granted.iter().map(|(peer, (_, since))| (*peer, *since)), now)?;
+        Some(self.granted.remove(&stale).map(|(conn, _)| conn))
+    }
+}
+
+/// The peer with the oldest of these grants, if that has had its time.
+fn stale(grants: impl Iterator<Item = (SocketAddr, Moment)>, now: Moment) -> Option<SocketAddr> {
+    let (peer, since) = grants.min_by_key(|(_, since)| *since)?;
+    (now >= since + GRANT_LIFETIME).then_some(peer)
 }
 
 /// A listener that is served by SDP.
@@ -72,7 +93,7 @@ impl SdpListener {
         self.cm.destroy();
         *self.handoff.lock() = None;
         let granted = std::mem::take(&mut self.peers().granted);
-        for conn in granted.into_values() {
+        for (conn, _) in granted.into_values() {
             conn.revoke();
         }
     }
@@ -132,20 +153,22 @@ impl SdpListener {
         // With the interface, for an address that is good on one link only.
         let mut peer = address::plain(from_udp);
         peer.set_port(names.port);
-        {
+        let now = clock::now();
+        let oldest = {
             let mut peers = self.peers();
-            let now = clock::now();
             peers.tcp.retain(|(_, since)| now < *since + TCP_PEER_LIFETIME);
-            peers.granted.retain(|_, conn| !conn.lock().is_over());
-            let is_tcp = peers.tcp.iter().any(|(other, _)| *other == peer);
-            if is_tcp || peers.granted.len() >= GRANTS_MAX {
+            if peers.tcp.iter().any(|(other, _)| *other == peer) {
                 return None;
             }
+            peers.make_room(now)?
+        };
+        if let Some(oldest) = oldest {
+            oldest.revoke();
         }
         let conn = self.grant(id, seen, peer, request)?;
-        let old = self.peers().granted.insert(peer, conn);
-        if let Some(old) = old {
-            old.revoke();
+        let same = self.peers().granted.insert(peer, (conn, now));
+        if let Some((same, _)) = same {
+            same.revoke();
         }
         Some(())
     }
@@ -195,7 +218,7 @@ impl Grants for SdpListener {
         env.events.drain();
         let key = address::plain(peer);
         let granted = self.peers().granted.remove(&key);
-        let claimed = granted.map(|conn| conn.claim(stream, at)).transpose()?.flatten();
+        let claimed = granted.map(|(conn, _)| conn.claim(stream, at)).transpose()?.flatten();
         if claimed.is_some() {
             return Ok(claimed);
         }
@@ -368,4 +391,20 @@ fn listen(cm: &CmId, fd: RawFd, at: SocketAddr) -> Option<()> {
     }
     cm.bind(at).ok()?;
     cm.listen(0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_grant_makes_room_once_it_has_had_its_time() {
+        let begun = clock::now();
+        let peer = |port| SocketAddr::from(([192, 0, 2, 1], port));
+        let grants = [(peer(2), begun + Duration::from_secs(1)), (peer(1), begun)];
+        let at = |time| stale(grants.into_iter(), begun + time);
+        assert_eq!(at(GRANT_LIFETIME - Duration::from_nanos(1)), None);
+        assert_eq!(at(GRANT_LIFETIME), Some(peer(1)));
+        assert_eq!(stale([].into_iter(), begun), None);
+    }
 }
