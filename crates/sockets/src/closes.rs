@@ -13,7 +13,7 @@ use crate::listener::ListenerTable;
 use crate::real::next;
 use crate::registry::Registry;
 use crate::sys::Inode;
-use crate::{guard, late_writes, sys};
+use crate::{filters, guard, late_writes, sys};
 
 /// How long `shutdown` tries to get a lock, which its own thread has if it is in a signal handler.
 const LOCKED_LIMIT: Duration = Duration::from_millis(100);
@@ -76,6 +76,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         return unsafe { real(fd) };
     }
     if let Some(env) = Registry::current().filter(|_| Registry::is_own()).map(Registry::env) {
+        late_writes::forget(fd);
         env.pair_lives.end(fd);
         if !env.watches.is_empty() {
             env.watches.forget(fd);
@@ -96,6 +97,9 @@ fn call(number: libc::c_long, [first, second, third]: [c_int; 3]) -> c_int {
 /// `dup3`, which closes `to`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    if !is_foreign() && Registry::is_own() {
+        late_writes::forget(to);
+    }
     closing(to, || call(libc::SYS_dup3, [from, to, flags]))
 }
 
@@ -112,6 +116,9 @@ pub extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 /// `close_range`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags == 0 && !is_foreign() && Registry::is_own() {
+        late_writes::forget_all(first, last);
+    }
     let done = call(libc::SYS_close_range, [first.cast_signed(), last.cast_signed(), flags]);
     handle_many_closed();
     done
@@ -130,7 +137,7 @@ fn prepare_end(fd: c_int) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let listener = EndingListener::at(fd);
-    if how == libc::SHUT_WR && !is_foreign() {
+    if how == libc::SHUT_WR && !is_foreign() && !filters::are_set() {
         keeping_errno(|| prepare_end(fd));
     }
     let done = call(libc::SYS_shutdown, [fd, how, 0]);

@@ -5,7 +5,7 @@
 //! kernel does them. Sending is in `sends`, receiving with an address in `receives`, closing in
 //! `closes`; options are in `options`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_ulong};
 use std::mem::{MaybeUninit, size_of};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -24,7 +24,7 @@ use crate::names::SocketEnds;
 use crate::real::next;
 use crate::registry::{HeldOutput, Registry};
 use crate::report::Carrier;
-use crate::{guard, late_writes, pair, sys};
+use crate::{filters, guard, late_writes, pair, sys};
 
 type WithAddress = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type ForAddress = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
@@ -448,6 +448,27 @@ fn may_change(fd: RawFd) -> bool {
         return !listens && sys::remote(fd).is_err();
     }
     conn_of(fd).is_some_and(|conn| conn.is_connecting())
+}
+
+/// `prctl`: notes a filter of system calls. libseccomp may set it by another call, but renounces
+/// privileges first.
+///
+/// # Safety
+/// As for the C function.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) {
+        filters::handle_set();
+    }
+    // The definition in the C library does no more.
+    // SAFETY: the application's own arguments; the kernel ignores those that an option lacks.
+    unsafe { libc::syscall(libc::SYS_prctl, option, second, third, fourth, fifth) as c_int }
 }
 
 /// `_exit`: what the application has written still arrives.

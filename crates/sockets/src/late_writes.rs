@@ -9,14 +9,14 @@
 //! open there may be something else by now.
 //!
 //! Order of calls: [`begin`] once a connection is at a descriptor, [`handle_shutdown`] when the
-//! application ends its half; [`send`] for each write.
+//! application ends its half; [`send`] for each write; [`forget`] when it is closed.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::hooks::{ends_of, errno, fail};
-use crate::sys;
+use crate::{filters, sys};
 
 /// No connection.
 const NONE: u8 = 0;
@@ -50,6 +50,13 @@ pub fn forget(fd: RawFd) {
     set(fd, NONE);
 }
 
+/// There is none at the descriptors from `first` to `last`.
+pub fn forget_all(first: c_uint, last: c_uint) {
+    let end = MARKED_MAX.min((last as usize).saturating_add(1));
+    let marks = MARKS.get(first as usize..end).unwrap_or_default();
+    marks.iter().for_each(|mark| mark.store(NONE, Ordering::Relaxed));
+}
+
 /// The application has shut down `fd`, if it `succeeded`.
 pub fn handle_shutdown(fd: RawFd, how: c_int, succeeded: bool) {
     if succeeded && how != libc::SHUT_RD && is_marked(fd) {
@@ -57,9 +64,10 @@ pub fn handle_shutdown(fd: RawFd, how: c_int, succeeded: bool) {
     }
 }
 
-/// Whether a connection of this library may be at `fd`.
+/// Whether a connection of this library may be at `fd`, and writes to it may be other calls.
 fn is_marked(fd: RawFd) -> bool {
-    mark_of(fd).is_some_and(|mark| mark.load(Ordering::Relaxed) != NONE)
+    let is_set = |mark: &AtomicU8| mark.load(Ordering::Relaxed) != NONE;
+    mark_of(fd).is_some_and(is_set) && !filters::are_set()
 }
 
 /// Writes `bytes` bytes to `fd` by `plain`, which is what the application has called; if `fd` has a

@@ -19,7 +19,7 @@
 //!   `rules`.
 //! - `strict`: where TCP does not take the place of SDP; `near`: where it does although there is
 //!   SDP; `fabric`: the transport below SDP; `abandoned`: connects that were given up;
-//!   `generations`: one registry per process.
+//!   `generations`: one registry per process; `filters`: what applications forbid themselves.
 //! - `address`, `names`, `memory`, `process_lock`, `socket_diag`, `stdio`, `sys`: addresses, the
 //!   names of sockets, memory, a lock among processes, the kernel's table of sockets, standard
 //!   streams, system calls.
@@ -42,6 +42,7 @@ mod conn;
 mod connect;
 mod env;
 mod fabric;
+mod filters;
 mod generations;
 mod guard;
 mod handoff;

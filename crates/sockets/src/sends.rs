@@ -16,7 +16,7 @@ use libc::{iovec, msghdr, sockaddr, socklen_t};
 use crate::hooks::{ends_of, errno, fail, is_foreign, is_tcp};
 use crate::real::next;
 use crate::registry::Registry;
-use crate::{address, guard, late_writes, strict};
+use crate::{address, filters, guard, late_writes, strict};
 
 /// Bytes of an inline send, at most: two threads copy more sooner than one.
 const INLINE_BYTES_MAX: usize = 16 << 10;
@@ -42,7 +42,7 @@ unsafe fn send_inline(fd: c_int, parts: *const iovec, count: usize, flags: c_int
         return None;
     }
     let conns = Registry::current().map(|registry| &registry.conns)?;
-    if !conns.has_app_sockets() {
+    if !conns.has_app_sockets() || filters::are_set() {
         return None;
     }
     // SAFETY: the caller vouches for it.

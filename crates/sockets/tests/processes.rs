@@ -181,6 +181,15 @@ fn a_thread_that_is_cancelled_ends_in_no_call_that_holds_locks() {
     common::run(&program(&common::build(&dir, "cancelled.c"), true));
 }
 
+#[test]
+fn who_permits_itself_to_write_alone_writes() {
+    let dir = common::dir("filtered");
+    let path = common::build(&dir, "filtered.c");
+    for what in ["connection", "file"] {
+        common::run(&program_as_it_comes(&path, true).args(what));
+    }
+}
+
 /// What `exits.c` says, ended in this way.
 fn exit(how: &str) -> (String, String) {
     let dir = common::dir(&format!("exits-{how}"));
