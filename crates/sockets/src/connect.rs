@@ -159,7 +159,8 @@ impl ConnectCall {
     }
 
     fn wait(&self, raised: RawFd) -> ConnectResult {
-        let waited = sys::wait_raised(raised, sys::send_limit(self.fd));
+        let (began, limit) = (clock::now(), sys::send_limit(self.fd));
+        let waited = sys::wait_raised(raised, limit);
         let stopped = waited.err().map(|error| match error.kind() {
             ErrorKind::TimedOut => libc::EINPROGRESS,
             _ => libc::EINTR,
@@ -190,8 +191,25 @@ impl ConnectCall {
         self.give_up();
         match stopped {
             Some(libc::EINTR) => ConnectResult::Error(libc::EINTR),
-            // The kernel has the same limit, and has to be asked if TCP was not called yet.
-            _ => ConnectResult::Bypass,
+            _ => {
+                let passed = clock::now().saturating_duration_since(began);
+                self.await_tcp(limit.map(|limit| limit.saturating_sub(passed)))
+            }
+        }
+    }
+
+    /// Leaves the rest to the kernel. A socket that is connecting already waits here for what is
+    /// `left` of its limit: there it would wait for all of it, and fail with `EALREADY`.
+    fn await_tcp(&self, left: Option<Duration>) -> ConnectResult {
+        let Some(left) = left.filter(|_| sys::is_connecting(self.fd)) else {
+            return ConnectResult::Bypass;
+        };
+        match sys::wait_writable(self.fd, left) {
+            Ok(()) => ConnectResult::Bypass,
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                ConnectResult::Error(libc::EINPROGRESS)
+            }
+            Err(_) => ConnectResult::Error(libc::EINTR),
         }
     }
 

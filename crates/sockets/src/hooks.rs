@@ -463,7 +463,7 @@ pub unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) {
+    if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) && !Registry::is_lent() {
         filters::handle_set();
     }
     // The definition in the C library does no more.

@@ -110,6 +110,12 @@ impl Registry {
         Self::current().is_some_and(|registry| registry.owner == std::process::id())
     }
 
+    /// Whether this process shares the memory of another one, whose registry it is: the child of a
+    /// `vfork`.
+    pub fn is_lent() -> bool {
+        Self::current().is_some_and(|registry| registry.owner != std::process::id())
+    }
+
     /// The environment that connections and listeners share.
     pub fn env(&self) -> &Env {
         &self.conns.env

@@ -611,14 +611,26 @@ pub fn raise(fd: RawFd) {
 /// `EINTR` then, and `TimedOut` after the limit.
 pub fn wait_raised(fd: RawFd, limit: Option<Duration>) -> io::Result<()> {
     if limit.is_some() {
-        let raised = sleeping(|| poll(fd, libc::POLLIN, limit))?;
-        return if raised == 0 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) };
+        return wait_for(fd, libc::POLLIN, limit);
     }
     let mut count = 0_u64;
     let count_at = (&raw mut count).cast();
     // SAFETY: eight writable bytes.
     let read = sleeping(|| unsafe { libc::read(fd, count_at, size_of::<u64>()) });
     check(read as c_long).map(drop)
+}
+
+/// Waits until a socket can be written to, or has failed, for `limit` at most.
+///
+/// # Errors
+/// As of [`wait_raised`].
+pub fn wait_writable(fd: RawFd, limit: Duration) -> io::Result<()> {
+    wait_for(fd, libc::POLLOUT, Some(limit))
+}
+
+fn wait_for(fd: RawFd, events: libc::c_short, limit: Option<Duration>) -> io::Result<()> {
+    let ready = sleeping(|| poll(fd, events, limit))?;
+    if ready == 0 { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
 }
 
 #[cfg(test)]

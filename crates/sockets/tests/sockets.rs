@@ -137,6 +137,9 @@ fn who_sleeps_in_poll_while_a_connect_turns_to_tcp_is_woken_by_the_answer() {
 #[test]
 fn a_connect_waits_as_long_as_the_application_has_said() {
     let dir = common::dir("timed");
-    let program = program(&common::build(&dir, "timed.c"), true);
-    common::run(&program.env("WEFT_SOCKETS_PATIENCE_MS", "0"));
+    let built = common::build(&dir, "timed.c");
+    for udp in ["silent", "refused"] {
+        let program = program(&built, true);
+        common::run(&program.arg(udp).env("WEFT_SOCKETS_PATIENCE_MS", "0"));
+    }
 }

@@ -41,7 +41,8 @@ impl QueuePair {
         if kind == QpType::Ud {
             return Err(Error::invalid(during, "a datagram names its peer itself"));
         }
-        if self.state() != QpState::Init {
+        // What a reset of the device has ended is told so below.
+        if !matches!(self.state(), QpState::Init | QpState::Err) {
             let why = "it has a peer or had one, and each connection needs a new queue pair";
             return Err(Error::invalid(during, why));
         }

@@ -12,9 +12,9 @@ use crate::{
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A device that is reset 2 s after it was opened, when all connections have been made.
+/// A device that is reset 6 s after it was opened, when all connections have been made.
 fn device(kind: DeviceKind) -> Device {
-    Device::open(&LocalHost::with_faults("device-fatal=60s:at=2s"), kind).unwrap()
+    Device::open(&LocalHost::with_faults("device-fatal=60s:at=6s"), kind).unwrap()
 }
 
 fn queue_pair(device: &Device) -> QueuePair {

@@ -14,10 +14,10 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::{io, iter};
 
 use weft_os::random;
 use weft_rnic::Loan;
@@ -67,7 +67,7 @@ impl LoanLine {
     pub fn try_reading(&self, pid: i32) -> Option<Result<Lender, LoanUnreadable>> {
         let mark = self.mark.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Relaxed);
-        let lender = Lender { pid, thread: Cell::new(pid), word, mark };
+        let lender = Lender { pid, word, mark };
         (mark != 0).then(|| lender.state().map(|_| lender).map_err(|_| LoanUnreadable))
     }
 }
@@ -77,11 +77,9 @@ impl LoanLine {
 pub struct LoanUnreadable;
 
 /// A process that lends memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Lender {
     pid: i32,
-    /// One of its threads: the kernel finds the memory by any that has not ended.
-    thread: Cell<i32>,
     word: u64,
     mark: u64,
 }
@@ -99,29 +97,23 @@ impl Lender {
     }
 
     /// Reads `remote` into `local`, and the word after that into `mark`; whether all was there, or
-    /// the errno of the system. The thread that the process began with may end before the process.
+    /// the errno of the system. The thread that the process began with may end before the process:
+    /// then another one names it, looked up each time, because its number may soon be another's.
     fn read(
         &self,
         remote: &[libc::iovec],
         local: &mut [libc::iovec],
         mark: &mut u64,
     ) -> Result<bool, i32> {
-        match self.read_by_thread(remote, local, mark) {
-            Err(libc::ESRCH) => {}
-            outcome => return outcome,
-        }
-        for thread in threads_of(self.pid) {
-            self.thread.set(thread);
-            let outcome = self.read_by_thread(remote, local, mark);
-            if outcome != Err(libc::ESRCH) {
-                return outcome;
-            }
-        }
-        Err(libc::ESRCH)
+        let threads = [self.pid].into_iter().chain(threads_of(self.pid));
+        let outcomes = threads.map(|thread| self.read_by(thread, remote, local, mark));
+        let ended = Err(libc::ESRCH);
+        outcomes.skip_while(|outcome| *outcome == ended).next().unwrap_or(ended)
     }
 
-    fn read_by_thread(
+    fn read_by(
         &self,
+        thread: i32,
         remote: &[libc::iovec],
         local: &mut [libc::iovec],
         mark: &mut u64,
@@ -135,7 +127,7 @@ impl Lender {
         // SAFETY: the kernel checks all addresses; whoever filled `local` vouches for those here.
         let read = unsafe {
             let (here, there) = (local.as_ptr(), remote.as_ptr());
-            libc::process_vm_readv(self.thread.get(), here, counts.0, there, counts.1, 0)
+            libc::process_vm_readv(thread, here, counts.0, there, counts.1, 0)
         };
         // Before anything else is called, which may change it.
         let error = io::Error::last_os_error();
@@ -148,7 +140,8 @@ impl Lender {
 
 /// The threads of process `pid` that the system shows.
 fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tasks = iter::once_with(move || std::fs::read_dir(format!("/proc/{pid}/task")));
+    let tasks = tasks.flatten().flatten().flatten();
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok())
 }
 

@@ -24,6 +24,7 @@ static void *writes(void *fd)
 	CHECK(pthread_cancel(pthread_self()) == 0);
 	for (int i = 0; i < WRITES; i++)
 		CHECK(write(*(int *)fd, "x", 1) == 1);
+	pthread_testcancel();
 	return NULL;
 }
 
@@ -84,14 +85,9 @@ static void connect_ends(int listener)
 
 static void cancel_waiting(void)
 {
-	struct sockaddr_in full = { .sin_family = AF_INET };
-	socklen_t len = sizeof full;
+	struct sockaddr_in full;
 	pthread_t thread;
-	int listener = socket(AF_INET, SOCK_STREAM, 0), first = socket(AF_INET, SOCK_STREAM, 0);
-	full.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	CHECK(bind(listener, (void *)&full, len) == 0 && syscall(SYS_listen, listener, 0) == 0);
-	CHECK(getsockname(listener, (void *)&full, &len) == 0);
-	CHECK(syscall(SYS_connect, first, &full, len) == 0);
+	full_listener(&full, 0);
 	CHECK(pthread_create(&thread, NULL, waits, &full) == 0);
 	CHECK(pthread_cancel(thread) == 0);
 	join_cancelled(thread);
