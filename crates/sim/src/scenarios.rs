@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Their names and texts, in the order in which they are listed.
-pub const SCENARIOS: [(&str, &str); 40] = [
+pub const SCENARIOS: [(&str, &str); 41] = [
     ("loss", include_str!("../scenarios/loss.toml")),
     ("long-fat", include_str!("../scenarios/long-fat.toml")),
     ("high-loss", include_str!("../scenarios/high-loss.toml")),
@@ -25,6 +25,7 @@ pub const SCENARIOS: [(&str, &str); 40] = [
     ("coexistence", include_str!("../scenarios/coexistence.toml")),
     ("harm", include_str!("../scenarios/harm.toml")),
     ("parking-lot", include_str!("../scenarios/parking-lot.toml")),
+    ("parallel", include_str!("../scenarios/parallel.toml")),
     ("crowd", include_str!("../scenarios/crowd.toml")),
     ("on-off", include_str!("../scenarios/on-off.toml")),
     ("reordering", include_str!("../scenarios/reordering.toml")),

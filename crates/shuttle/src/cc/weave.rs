@@ -119,6 +119,8 @@ pub struct Weave {
     yields: u32,
     /// The last standing delay that was taken for the path's.
     lengthened: Option<PathStep>,
+    /// The rate was reduced for a standing queue, and no probe has followed.
+    has_shared: bool,
     competes: bool,
     rivals: RivalFilter,
     /// Rate before the first of these reductions, in bits per second.
@@ -170,6 +172,7 @@ impl Weave {
             calm_rounds: 0,
             yields: 0,
             lengthened: None,
+            has_shared: false,
             competes: false,
             rivals: RivalFilter::default(),
             before_yield_bps: None,

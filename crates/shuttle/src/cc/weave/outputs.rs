@@ -54,8 +54,9 @@ impl Weave {
         match self.phase {
             WeavePhase::Down { .. } => DOWN_GAIN,
             WeavePhase::Up(_) if self.competes => COMPETE_GAIN,
-            WeavePhase::Up(RateProbe { extra, .. }) => {
-                PROBE_PACING_GAIN * (1.0 + extra as f64 / self.bdp().max(1) as f64)
+            WeavePhase::Up(probe) => {
+                let gain = if self.is_modest(&probe) { 1.0 } else { PROBE_PACING_GAIN };
+                gain * (1.0 + probe.extra as f64 / self.bdp().max(1) as f64)
             }
             _ => MARGIN_GAIN,
         }

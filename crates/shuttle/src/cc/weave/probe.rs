@@ -63,11 +63,13 @@ pub(super) struct RateProbe {
     base_ns: u64,
     /// The last round showed that the queue grows.
     is_queued: bool,
+    /// The rate was reduced for a standing queue since the last probe: others are here.
+    is_shared: bool,
 }
 
 impl Weave {
     pub(super) fn probe(&mut self) {
-        let extra = self.first_extra();
+        let (extra, is_shared) = (self.first_extra(), std::mem::take(&mut self.has_shared));
         self.model.begin_cycle();
         (self.is_cut, self.is_new, self.has_gained) = (false, false, false);
         self.phase = WeavePhase::Up(RateProbe {
@@ -77,6 +79,7 @@ impl Weave {
             begun_bps: self.model.bw_bps(),
             base_ns: self.recent_above_ns().min(self.above_min_ns(self.model.floor_rtt_ns())),
             is_queued: false,
+            is_shared,
         });
     }
 
@@ -118,6 +121,13 @@ impl Weave {
     /// What of a delay is no queue of a probe where round trips are unlike.
     pub(super) fn probe_spread_ns(&self) -> u64 {
         self.model.spread_ns() / PROBE_SPREAD_PART
+    }
+
+    /// Whether a probe adds its excess only, and no part of the rate: that would give most of what is
+    /// free to the flow that has most already. So it is where others are, unless there is much.
+    pub(super) fn is_modest(&self, probe: &RateProbe) -> bool {
+        let enough_bps = probe.begun_bps as f64 * REPEAT_GAIN_FACTOR;
+        probe.is_shared && (self.model.bw_bps() as f64) < enough_bps
     }
 
     pub(super) fn on_probe_round(&mut self, now_ns: u64, round: &Round, probe: RateProbe) {
@@ -252,6 +262,26 @@ mod tests {
         // A thousand are expected, and 63 by chance.
         assert!(!is_over(12, 1200) && !is_over(126, 1200));
         assert!(!is_over(128, 1127) && is_over(128, 1128));
+    }
+
+    /// `docs/shuttle.md`, "Weave": small flows catch up with large ones.
+    #[test]
+    fn a_probe_where_others_are_adds_a_part_of_the_rate_only_if_there_is_much() {
+        let modest = |has_shared, found_bps| {
+            let mut weave = after_round(0, |_| ());
+            weave.model.set_bw(100_000_000, 0);
+            weave.has_shared = has_shared;
+            weave.probe();
+            let WeavePhase::Up(probe) = weave.phase else { panic!("a probe") };
+            assert!(!weave.has_shared, "once");
+            weave.model.set_bw(found_bps, 0);
+            weave.is_modest(&probe)
+        };
+        assert!(modest(true, 100_000_000) && modest(true, 109_999_999));
+        assert!(!modest(true, 110_000_001) && !modest(false, 100_000_000));
+        let mut weave = Weave::new(&crate::cc::Params::default());
+        weave.give_way(NOW_NS, &Round { floor_rtt_ns: RTT_NS, ..Round::EMPTY });
+        assert!(weave.has_shared);
     }
 
     #[test]

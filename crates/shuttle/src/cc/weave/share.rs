@@ -156,6 +156,7 @@ impl Weave {
 
     pub(super) fn give_way(&mut self, now_ns: u64, round: &Round) {
         let bw_bps = self.model.bw_bps();
+        self.has_shared = true;
         self.before_yield_bps.get_or_insert(bw_bps);
         let share_bps = self.guard.delivered_bps(round).min(bw_bps);
         let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
