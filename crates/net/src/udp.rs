@@ -3,8 +3,8 @@
 //!
 //! A [`UdpPort`] speaks IPv6 and IPv4, the latter as mapped addresses, where the machine has both.
 //!
-//! Datagrams are sent whole: neither this host nor a router cuts them, whatever the kernel has heard
-//! of the path. Shuttle finds out itself what the path takes (S-76), and says which may be cut.
+//! Datagrams are sent whole: neither this host nor a router cuts them, whatever the kernel has
+//! heard of the path. Shuttle finds out itself what it takes (S-76), and says which may be cut.
 #![allow(unsafe_code)]
 
 mod arrivals;

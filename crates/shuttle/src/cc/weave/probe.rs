@@ -123,8 +123,8 @@ impl Weave {
         self.model.spread_ns() / PROBE_SPREAD_PART
     }
 
-    /// Whether a probe adds its excess only, and no part of the rate: that would give most of what is
-    /// free to the flow that has most already. So it is where others are, unless there is much.
+    /// Whether a probe adds its excess only, and no part of the rate: that would give most of what
+    /// is free to the flow that has most already. So it is where others are, unless there is much.
     pub(super) fn is_modest(&self, probe: &RateProbe) -> bool {
         let enough_bps = probe.begun_bps as f64 * REPEAT_GAIN_FACTOR;
         probe.is_shared && (self.model.bw_bps() as f64) < enough_bps
