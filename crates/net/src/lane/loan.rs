@@ -106,9 +106,9 @@ impl Lender {
         mark: &mut u64,
     ) -> Result<bool, i32> {
         let threads = [self.pid].into_iter().chain(threads_of(self.pid));
-        let outcomes = threads.map(|thread| self.read_by(thread, remote, local, mark));
+        let mut outcomes = threads.map(|thread| self.read_by(thread, remote, local, mark));
         let ended = Err(libc::ESRCH);
-        outcomes.skip_while(|outcome| *outcome == ended).next().unwrap_or(ended)
+        outcomes.find(|outcome| *outcome != ended).unwrap_or(ended)
     }
 
     fn read_by(
