@@ -42,8 +42,7 @@ use weft_verbs::Misuse;
 pub fn refused(error: io::Error) -> Misuse {
     let code = error.raw_os_error().unwrap_or(libc::EIO);
     if code == libc::EMFILE {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let limit = limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+        let limit = weft_os::sys::descriptor_limit();
         report::error(format!(
             "this process may have no more than {limit} descriptors open, and Weft needs another \
              one: raise `ulimit -n`"

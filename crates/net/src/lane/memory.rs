@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
-use rustix::process::Resource;
+use weft_os::sys;
 
 /// The page of the counters of one direction.
 const PAGE_BYTES: usize = 4096;
@@ -32,8 +32,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// If the system gives none.
 pub fn create() -> io::Result<OwnedFd> {
     // Beyond the limit the system would not only refuse, but end the process by SIGXFSZ.
-    let limit = rustix::process::getrlimit(Resource::Fsize).current;
-    if limit.is_some_and(|limit| limit < FILE_BYTES as u64) {
+    if sys::file_limit_bytes().is_some_and(|limit| limit < FILE_BYTES as u64) {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let fd = fs::memfd_create("weft-lane", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
