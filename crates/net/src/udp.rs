@@ -352,11 +352,12 @@ impl UdpPort {
         each: Option<u16>,
         cuts: DatagramCuts,
     ) -> Written {
-        let send = || self.call(route, vectors, each);
-        let mut sent = match cuts {
-            DatagramCuts::Never | DatagramCuts::IfRefused => send(),
-            DatagramCuts::Anywhere => fragments::with_cuts(self.fd.as_fd(), send),
+        let call = || self.call(route, vectors, each);
+        let send = || match cuts {
+            DatagramCuts::Never | DatagramCuts::IfRefused => call(),
+            DatagramCuts::Anywhere => fragments::with_cuts(self.fd.as_fd(), call),
         };
+        let mut sent = send();
         if let Err(error) = &sent
             && is_told_once(error)
         {
@@ -365,7 +366,7 @@ impl UdpPort {
         }
         let is_long = |error: &io::Error| error.raw_os_error() == Some(libc::EMSGSIZE);
         if cuts == DatagramCuts::IfRefused && sent.as_ref().is_err_and(is_long) {
-            sent = fragments::with_cuts(self.fd.as_fd(), send);
+            sent = fragments::with_cuts(self.fd.as_fd(), call);
         }
         self.written(sent, each.is_some())
     }
