@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use weft_net::lane::rendezvous::LaneListener;
+use weft_net::lane::rendezvous::{self, LaneListener};
 use weft_net::refused;
 use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket::{self, SocketKind};
@@ -205,12 +205,10 @@ impl IwarpPort {
         if self.listens.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        socket::listen(self.socket.as_fd(), BACKLOG)
-            .inspect_err(|_| self.listens.store(false, Ordering::Release))?;
         if let (Some(this), Some(host)) = (self.this.upgrade(), self.host.upgrade()) {
-            let any = (Ipv4Addr::UNSPECIFIED, self.number).into();
-            let _once =
-                self.lanes.set(host.permits_lanes().then(|| LaneListener::bind(any)).flatten());
+            let lanes = rendezvous::listen(self.socket.as_fd(), BACKLOG, host.permits_lanes())
+                .inspect_err(|_| self.listens.store(false, Ordering::Release))?;
+            let _once = self.lanes.set(lanes);
             let token = host.reactor().add(self.socket.as_fd(), Interest::READ, this);
             let _first = self.token.set(token);
         }

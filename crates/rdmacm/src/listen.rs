@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use weft_host::{CmTransport, DeviceKind};
+use weft_net::lane::rendezvous::LaneListener;
 use weft_net::udp::UdpPort;
 use weft_rnic::cm::{self, CmCommand, CmEvent};
 
@@ -31,8 +32,10 @@ impl CmId {
             inner.take_address(self.space(), (Ipv4Addr::UNSPECIFIED, 0).into())?;
         }
         let (local, transport) = (inner.local, inner.transport);
+        let host = Arc::clone(inner.channel.host());
+        let mut lanes = None;
         if let IdStage::Bound(sockets) = &mut inner.stage {
-            sockets.listen()?;
+            lanes = sockets.listen(host.permits_lanes())?;
             if let (Some(at), CmTransport::Auto, PortSpace::Tcp) = (local, transport, self.space())
             {
                 sockets.warn_of_lack(at);
@@ -42,19 +45,21 @@ impl CmId {
         let IdStage::Bound(sockets) = inner.leave_stage() else {
             return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
         };
-        self.start_listener(&mut inner, sockets, backlog)
+        self.start_listener(&mut inner, (sockets, lanes), backlog)
     }
 
     fn start_listener(
         &self,
         inner: &mut IdInner,
-        sockets: Sockets,
+        (sockets, lanes): (Sockets, Option<LaneListener>),
         backlog: usize,
     ) -> Result<(), CmError> {
         let host = Arc::clone(inner.channel.host());
         let source = self.me().upgrade();
-        let door =
-            sockets.stream.zip(source).map(|(fd, source)| StreamAcceptor::open(&host, fd, source));
+        let door = sockets
+            .stream
+            .zip(source)
+            .map(|(fd, source)| StreamAcceptor::open(&host, (fd, lanes), source));
         let shuttle = match (sockets.datagram, inner.local) {
             (Some(fd), Some(at)) => {
                 let port = UdpPort::adopt(fd)?;

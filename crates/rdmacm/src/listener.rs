@@ -29,13 +29,15 @@ pub(crate) struct StreamAcceptor {
 }
 
 impl StreamAcceptor {
-    /// Has `source` called when streams wait at `fd`.
-    pub(crate) fn open(host: &Host, fd: OwnedFd, source: Arc<dyn Pollable>) -> Self {
+    /// Has `source` called when streams wait at `fd`, in whose place `lanes` are offered.
+    pub(crate) fn open(
+        host: &Host,
+        (fd, lanes): (OwnedFd, Option<LaneListener>),
+        source: Arc<dyn Pollable>,
+    ) -> Self {
         let socket = HighFd::new(fd);
         let token = host.reactor().add(socket.as_fd(), Interest::READ, source);
-        let at = socket::local_addr(socket.as_fd()).ok().filter(|_| host.permits_lanes());
-        let lanes = at.and_then(LaneListener::bind).map(Arc::new);
-        Self { socket, token, lanes }
+        Self { socket, token, lanes: lanes.map(Arc::new) }
     }
 }
 

@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use weft_host::CmTransport;
+use weft_net::lane::rendezvous::{self, LaneListener};
 use weft_net::ports::PortBounds;
 use weft_net::report;
 use weft_net::socket::{self, SocketKind};
@@ -105,15 +106,17 @@ impl Sockets {
         }
     }
 
-    /// Listens for streams. Where another socket does so at this port already, datagrams must do,
-    /// if there are any.
-    pub fn listen(&mut self) -> io::Result<()> {
-        let Some(stream) = &self.stream else { return Ok(()) };
-        match socket::listen(stream.as_fd(), config::BACKLOG_MAX) {
-            Err(e) if is_taken(&e) && self.datagram.is_some() => self.stream = None,
-            listening => listening?,
+    /// Listens for streams, and if `permitted` for lanes in their place. Where another socket does
+    /// so at this port already, datagrams must do, if there are any.
+    pub fn listen(&mut self, permitted: bool) -> io::Result<Option<LaneListener>> {
+        let Some(stream) = &self.stream else { return Ok(None) };
+        match rendezvous::listen(stream.as_fd(), config::BACKLOG_MAX, permitted) {
+            Err(e) if is_taken(&e) && self.datagram.is_some() => {
+                self.stream = None;
+                Ok(None)
+            }
+            listening => listening,
         }
-        Ok(())
     }
 
     /// Says that a listener which is to serve both transports serves only one.

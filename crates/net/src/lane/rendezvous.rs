@@ -36,6 +36,7 @@ use weft_sync::Mutex;
 
 use super::memory::{self, Mapping};
 use super::{LaneEnd, ShmLane};
+use crate::socket;
 
 /// The layout of the memory and of the messages here; others do not meet.
 const NAME: &str = "weft-lane-5";
@@ -79,10 +80,25 @@ struct Offered {
     memory: HighFd,
 }
 
+/// Has a bound TCP socket listen, and if `permitted` a [`LaneListener`] beside it, which is there
+/// first: who connects offers a lane at once, or does without.
+///
+/// # Errors
+/// Those of listen(2). The lack of a lane is none.
+pub fn listen(
+    tcp: BorrowedFd<'_>,
+    backlog: usize,
+    permitted: bool,
+) -> io::Result<Option<LaneListener>> {
+    let addr = socket::local_addr(tcp).ok().filter(|_| permitted);
+    let lanes = addr.and_then(LaneListener::bind);
+    socket::listen(tcp, backlog).map(|()| lanes)
+}
+
 impl LaneListener {
     /// Listens for those who connect to `addr` by TCP; `None` if another process does, or the
     /// system lacks something: connections go by TCP then.
-    pub fn bind(addr: SocketAddr) -> Option<Self> {
+    pub(super) fn bind(addr: SocketAddr) -> Option<Self> {
         Self::listen(&name_of(addr), libc::SOMAXCONN)
     }
 
@@ -280,6 +296,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::socket::SocketKind;
 
     #[test]
     fn an_offer_is_not_lost_whose_socket_another_claim_has_found_without_it() {
@@ -295,6 +312,26 @@ mod tests {
         let late = late.expect("the listener has kept its end");
         assert!(listener.claim(&slow.1).is_some() && late.granted().is_some());
         assert!(listener.offers.lock().begun.is_empty());
+    }
+
+    #[test]
+    fn who_can_connect_finds_the_listener() {
+        for _ in 0..2000 {
+            let tcp = socket::open(&([127, 0, 0, 1], 0).into(), SocketKind::Stream).unwrap();
+            socket::bind(tcp.as_fd(), &([127, 0, 0, 1], 0).into(), false).unwrap();
+            let addr = socket::local_addr(tcp.as_fd()).unwrap();
+            let listener = std::thread::scope(|scope| {
+                let connects = scope.spawn(move || {
+                    let connected = || TcpStream::connect(addr).ok();
+                    let stream = iter::repeat_with(connected).flatten().next().unwrap();
+                    LaneOffer::make(&stream).is_some()
+                });
+                let listener = listen(tcp.as_fd(), 8, true).unwrap();
+                assert!(connects.join().unwrap());
+                listener
+            });
+            assert!(listener.is_some());
+        }
     }
 
     #[test]
