@@ -97,6 +97,11 @@ fn a_thread_that_polls_many_connections_serves_each_of_them() {
 }
 
 #[test]
+fn what_precedes_a_refused_request_is_answered() {
+    hold_over("answered_first", &["on", "copy", "off"]);
+}
+
+#[test]
 fn a_thread_that_often_sleeps_for_events_is_woken_and_interrupted_as_any() {
     hold_over("event_waits", &["on", "copy", "off"]);
 }

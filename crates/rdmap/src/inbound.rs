@@ -65,6 +65,11 @@ impl InboundQueue {
         (self.index(self.next) < self.entries.len()).then_some(self.next)
     }
 
+    /// Whether every response is acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The request with `id`.
     pub fn get(&self, id: u32) -> Option<&Inbound> {
         self.entries.get(self.index(id)).map(|(request, _)| request)

@@ -102,6 +102,9 @@ impl<'a> RxPort<'a> {
         if self.stream.is_dead() {
             return Ok(Placed::Dropped);
         }
+        if self.stream.is_refusing() && is_request(ulpdu) {
+            return Ok(self.stream.refused_segment());
+        }
         let early = self.any_order() && seq > self.stream.frontier;
         self.drop_unmatched = self.qp.kind() == QpType::Uc && !early;
         match self.segment(seq, ulpdu, apart) {
@@ -111,6 +114,12 @@ impl<'a> RxPort<'a> {
             Err(fault) if self.hold_unmatched && fault.lacks_receive() => {
                 self.held = true;
                 Ok(Placed::Held)
+            }
+            Err(fault @ StreamFault::PeerMisbehaved { .. })
+                if !self.stream.inbound.is_empty() && is_request(ulpdu) =>
+            {
+                self.stream.refused = Some(fault);
+                Ok(self.stream.refused_segment())
             }
             outcome => {
                 self.stream.stats.segments_in += 1;
@@ -491,6 +500,12 @@ impl UlpduSink for RxPort<'_> {
         self.stream.early.pass(frontier);
         Ok(())
     }
+}
+
+/// Whether the segment is of a request, and not of a response or Terminate.
+fn is_request(ulpdu: &[u8]) -> bool {
+    let opcode = DdpHeader::parse(ulpdu).ok().and_then(|(header, _)| header.opcode().ok());
+    !matches!(opcode, Some(Opcode::ReadResponse | Opcode::AtomicResponse | Opcode::Terminate))
 }
 
 /// Checks that a message is a single segment.

@@ -10,6 +10,7 @@ use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_verbs::qp::send_queue::SendQueue;
 use weft_verbs::{Qp, QpType, WcStatus};
 use weft_wire::ids::Msn;
+use weft_wire::llp::Placed;
 use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::capability::PeerExtensions;
@@ -165,6 +166,11 @@ pub struct RdmapStream {
     /// Request that cannot be sent, and why. It fails once all before it are complete: else they
     /// would be flushed, although the peer has them.
     pub(crate) doomed: Option<(u32, WcStatus)>,
+    /// Fault of a request of the peer. It counts once the Reads and Atomics before it are answered:
+    /// else they would be flushed, although the peer posted them before.
+    pub(crate) refused: Option<StreamFault>,
+    /// The lower layer acknowledges to the peer what was placed.
+    is_acknowledged: bool,
     /// Fault of memory that was unmapped before a retransmission.
     pub(crate) gone: Cell<Option<StreamFault>>,
     /// Send whose receive is known to be there, although it was said to wait for one.
@@ -209,6 +215,8 @@ impl RdmapStream {
             reason: None,
             fault: None,
             doomed: None,
+            refused: None,
+            is_acknowledged: config.lower == LlpKind::Shuttle,
             gone: Cell::new(None),
             served: None,
             unconfirmed: None,
@@ -237,6 +245,7 @@ impl RdmapStream {
     /// message to confirm what it has placed. Gives whether requests were to be confirmed.
     pub fn know_peer(&mut self) -> bool {
         self.discovery = Discovery::new(LlpKind::Shuttle);
+        self.is_acknowledged = true;
         std::mem::replace(&mut self.config.confirm, false)
     }
 
@@ -298,7 +307,8 @@ impl RdmapStream {
         !self.has_own_work() && !self.has_responses() && self.local.is_none()
     }
 
-    pub(crate) fn has_responses(&self) -> bool {
+    /// Whether a response waits to be sent, or is in the middle of it.
+    pub fn has_responses(&self) -> bool {
         self.parked != Current::Nothing || self.inbound.pending().is_some()
     }
 
@@ -316,10 +326,29 @@ impl RdmapStream {
         self.gone.get().is_some()
     }
 
-    /// Takes the fault found by the sending side of `qp`, whose send queue must not be locked.
+    /// Takes the fault found by the sending side of `qp`, whose send queue must not be locked, or
+    /// that of a refused request once its turn has come.
     pub fn take_fault(&mut self, qp: &Qp) -> Option<StreamFault> {
         let fault = self.fault.take().or_else(|| self.gone.take());
-        fault.or_else(|| self.doomed.and_then(|_| self.doomed_fault(&qp.sq())))
+        let fault = fault.or_else(|| self.doomed.and_then(|_| self.doomed_fault(&qp.sq())));
+        fault.or_else(|| self.refused.take_if(|_| self.inbound.is_empty()))
+    }
+
+    /// Whether a request of the peer is refused once those before it are answered.
+    pub fn is_refusing(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Takes the fault of that request. To be called where nobody acknowledges the answers any
+    /// more, or they are known to have arrived.
+    pub fn take_refused(&mut self) -> Option<StreamFault> {
+        self.refused.take()
+    }
+
+    /// What becomes of a refused request, and of those behind it, until they are told to fail: what
+    /// is acknowledged would be complete.
+    pub(crate) fn refused_segment(&self) -> Placed {
+        if self.is_acknowledged { Placed::Held } else { Placed::Dropped }
     }
 
     /// Request `seq` cannot be sent. It fails once all before it are complete; on an unreliable
@@ -374,6 +403,7 @@ impl RdmapStream {
         self.own = Own { first_message: None, terminate };
         (self.current, self.parked) = (Current::Nothing, Current::Nothing);
         self.gone.set(None);
+        self.refused = None;
         qp.failure().note(fault.reason());
         fault.report(self, qp);
         if qp.fail(self.receiving.drain(..).filter_map(|receiving| receiving.wqe))

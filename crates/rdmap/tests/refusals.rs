@@ -172,8 +172,49 @@ fn a_peer_has_no_more_requests_than_the_depth_rounded_up_and_one() {
     for msn in 1..=5 {
         ends[1].receive(&read(msn, key(OPEN), at(OPEN, 0), 8)).unwrap();
     }
-    let terminate = refused(&mut ends[1], &read(6, key(OPEN), at(OPEN, 0), 8));
-    assert_eq!(terminate.code, Code::UntaggedInvalidMsn);
+    let refused = ends[1].receive(&read(6, key(OPEN), at(OPEN, 0), 8));
+    assert_eq!((refused, code_of_refused(&mut ends[1])), (Ok(Placed::Dropped), Some(INVALID_MSN)));
+}
+
+const INVALID_MSN: Code = Code::UntaggedInvalidMsn;
+
+fn code_of_refused(end: &mut End) -> Option<Code> {
+    match end.stream.take_refused()? {
+        StreamFault::PeerMisbehaved { terminate, .. } => Some(terminate.code),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_request_is_refused_once_those_before_it_are_answered() {
+    for (lower, kept) in [(LlpKind::Mpa, Placed::Dropped), (LlpKind::Shuttle, Placed::Held)] {
+        let mut ends = pair(lower);
+        ends[1].receive(&read(1, key(OPEN), at(OPEN, 0), 8)).unwrap();
+        let before = ends[1].bytes(OPEN);
+        assert_eq!(ends[1].receive(&write(key(READABLE), at(READABLE, 0), 8)), Ok(kept));
+        assert_eq!(ends[1].receive(&write(key(OPEN), at(OPEN, 0), 8)), Ok(kept));
+        assert_eq!(ends[1].bytes(OPEN), before);
+        ends[1].holds_acks = true;
+        assert_eq!(ends[1].transmit().len(), 1, "the answer");
+        let due = |End { stream, qp, .. }: &mut End| stream.take_fault(qp);
+        assert_eq!(due(&mut ends[1]), None, "it is not acknowledged");
+        ends[1].ack();
+        let fault = due(&mut ends[1]);
+        assert!(matches!(fault, Some(StreamFault::PeerMisbehaved { .. })), "{fault:?}");
+    }
+}
+
+#[test]
+fn who_is_about_to_refuse_takes_answers() {
+    let mut ends = pair(LlpKind::Shuttle);
+    ends[1].post(SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) }, &[sge(LOCAL, 0, 8)]);
+    let asked = ends[1].transmit();
+    ends[0].receive_all(&asked);
+    let answer = ends[0].transmit();
+    ends[1].receive(&read(1, key(OPEN), at(OPEN, 0), 8)).unwrap();
+    assert_eq!(ends[1].receive(&write(key(READABLE), at(READABLE, 0), 8)), Ok(Placed::Held));
+    ends[1].receive_all(&answer);
+    assert_eq!(ends[1].outcomes().len(), 1);
 }
 
 #[test]

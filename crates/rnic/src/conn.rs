@@ -270,6 +270,16 @@ impl Conn {
         }
     }
 
+    /// Whether a request of the peer is refused once those before it are answered: until then the
+    /// acknowledgements of the answers are awaited.
+    pub fn is_refusing(&self) -> bool {
+        match self {
+            Self::Mpa(mpa) => mpa.is_refusing(),
+            Self::Shuttle(shuttle) => shuttle.is_refusing(),
+            Self::Datagram(_) | Self::Loopback(_) => false,
+        }
+    }
+
     /// Whether it is open and does nothing but carry segments: nothing has failed or is to be told,
     /// and no message waits for a receive at either end.
     pub fn is_flowing(&self) -> bool {

@@ -136,7 +136,8 @@ pub trait SegmentLane {
     fn refuse(&mut self) -> bool {
         true
     }
-    /// Whether the peer has ended the lane, so that what it lends cannot be had any more.
+    /// Whether the peer has ended the lane: what it lends cannot be had any more, and nothing is
+    /// acknowledged.
     fn is_ended(&self) -> bool {
         false
     }
@@ -400,6 +401,10 @@ impl LaneTraffic {
         if self.placed > before {
             (arrivals.any, arrivals.placed) = (true, true);
         }
+        // Who has ended it acknowledges nothing any more.
+        let is_last = rdmap.is_refusing() && lane.is_ended();
+        let refused = if is_last { rdmap.take_refused() } else { None };
+        let outcome = refused.map_or(outcome, Err);
         match outcome {
             Ok(()) => self.answer(lane, &arrivals, now_ns),
             Err(_) => {

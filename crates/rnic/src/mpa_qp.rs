@@ -197,10 +197,15 @@ impl MpaQp {
         }
     }
 
+    /// Whether a request of the peer is refused once those before it are answered.
+    pub fn is_refusing(&self) -> bool {
+        self.rdmap.is_refusing()
+    }
+
     /// Whether it only carries segments: nothing has failed or is to be told, and no message waits
     /// for a receive at either end.
     pub fn is_flowing(&self) -> bool {
-        !self.is_dead() && !self.held && self.rdmap.rnr().is_none()
+        !self.is_dead() && !self.held && self.rdmap.rnr().is_none() && !self.is_refusing()
     }
 
     /// Whether there may be something to send.
@@ -419,6 +424,9 @@ impl MpaQp {
     /// request: to be called again whenever something was posted.
     pub fn handle_closed(&mut self) {
         self.end = ConnectionEnd::Peer(0);
+        if let Some(fault) = self.rdmap.take_refused() {
+            self.fail(fault);
+        }
         let idle = self.qp.sq().is_idle();
         match self.when_closed {
             WhenClosed::Fail => self.fail(StreamFault::Closed),

@@ -71,6 +71,8 @@ pub struct ShuttleQp {
     lane: Option<LaneTraffic>,
     /// When the other end of that was closed.
     lane_lost_ns: Option<u64>,
+    /// Count of segments up to the last response that precedes the refusal of a request.
+    refused_after: Option<u64>,
 }
 
 impl ShuttleQp {
@@ -150,6 +152,7 @@ impl ShuttleQp {
             retry_timers: RetryTimers::default(),
             lane: None,
             lane_lost_ns: None,
+            refused_after: None,
         }
     }
 
@@ -209,12 +212,18 @@ impl ShuttleQp {
         }
     }
 
+    /// Whether a request of the peer is refused once those before it are answered.
+    pub fn is_refusing(&self) -> bool {
+        self.rdmap.is_refusing()
+    }
+
     /// Whether it only carries segments: nothing has failed or is to be told, and no message waits
     /// for a receive at either end.
     pub fn is_flowing(&self) -> bool {
         !self.is_dead()
             && !self.held
             && self.rdmap.rnr().is_none()
+            && !self.rdmap.is_refusing()
             && self.end.is_none()
             && self.events.is_empty()
     }
@@ -348,7 +357,27 @@ impl ShuttleQp {
             self.tell_credit(now_ns);
         }
         self.retry_timers.note_rnr_wait(now_ns, self.rdmap.rnr());
+        self.refuse_when_answered(now_ns);
         self.take_events(now_ns);
+    }
+
+    /// Refuses a request of the peer once it has the responses to those before. They need not be
+    /// placed: the peer may hold them, with a request of this side that it refuses itself.
+    fn refuse_when_answered(&mut self, now_ns: u64) {
+        if self.lane.is_some() || !self.rdmap.is_refusing() || self.rdmap.has_responses() {
+            return;
+        }
+        let taken = self.connection.taken(STREAM);
+        let last = *self.refused_after.get_or_insert(taken);
+        if self.connection.has_arrived(STREAM, last) {
+            self.refuse(now_ns);
+        }
+    }
+
+    fn refuse(&mut self, now_ns: u64) {
+        if let Some(fault) = self.rdmap.take_refused() {
+            self.fail(now_ns, fault);
+        }
     }
 
     /// This host has dropped `count` datagrams of the peer, for want of room.
@@ -477,6 +506,7 @@ impl ShuttleQp {
             self.fail(now_ns, fault);
             return Sending::More;
         }
+        self.refuse_when_answered(now_ns);
         self.look_for_orphans(now_ns);
         outcome
     }
@@ -587,6 +617,7 @@ impl ShuttleQp {
     fn handle_end(&mut self, now_ns: u64, end: ConnectionEnd) {
         self.note_end(end);
         self.held = false;
+        self.refuse(now_ns);
         match end {
             ConnectionEnd::Peer(reason) if reason & TERMINATED != 0 => {
                 let code = TerminateCode::from_word(reason as u16);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_net::lane::{AckWake, ShmLane};
 use weft_net::tcp::Ready;
 use weft_os::clock::{self, Moment, moment_at, ns_at};
-use weft_rnic::{Conn, ConnEvent, Input, Sending};
+use weft_rnic::{Conn, ConnEvent, Input, SegmentLane, Sending};
 use weft_verbs::QpState;
 
 use super::phase::{Phase, PhaseChange};
@@ -181,12 +181,14 @@ impl LaneLink {
         let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group() || waits;
         let awaited = core.conn.as_ref().filter(|_| needs_bell);
         let awaited = awaited.and_then(|conn| conn.awaited_acks(drains));
+        let is_refusing = core.conn.as_ref().is_some_and(Conn::is_refusing);
         let for_acks = match awaited {
-            _ if self.is_full => AckWake::Next,
+            _ if self.is_full || is_refusing => AckWake::Next,
             None => AckWake::Never,
             Some(count) => AckWake::Requests(count),
         };
-        self.lane.sleep(for_acks) || self.has_more
+        // Of an end behind a request that is refused there is no other news.
+        self.lane.sleep(for_acks) || self.has_more || is_refusing && self.lane.is_ended()
     }
 
     /// Answers Reads that follow each other closely, without a turn of the reactor between them;

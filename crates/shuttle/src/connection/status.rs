@@ -60,6 +60,16 @@ impl ShuttleConnection {
         self.stats
     }
 
+    /// Count of segments that `stream` has taken from its source.
+    pub fn taken(&self, stream: StreamId) -> u64 {
+        self.streams.get(stream).map_or(0, |stream| stream.send.taken())
+    }
+
+    /// Whether the peer has the first `count` segments of `stream`, placed or held.
+    pub fn has_arrived(&self, stream: StreamId, count: u64) -> bool {
+        self.streams.get(stream).is_some_and(|stream| stream.send.has_arrived(count))
+    }
+
     /// The paths on which the peer has answered, whether or not it does now.
     pub fn paths(&self) -> impl Iterator<Item = PathId> {
         self.paths.iter().filter(|path| path.validated).map(|path| path.id)

@@ -90,6 +90,17 @@ impl SendStream {
         self.next_dsn
     }
 
+    /// Count of segments taken from the source.
+    pub(crate) fn taken(&self) -> u64 {
+        self.next_dsn + u64::from(self.pending.is_some())
+    }
+
+    /// Whether the peer has the first `count` segments, placed or held.
+    pub(crate) fn has_arrived(&self, count: u64) -> bool {
+        let first = self.received.first().filter(|(first, _)| *first == self.frontier);
+        count <= first.map_or(self.frontier, |(_, last)| last + 1)
+    }
+
     /// Frontier: the peer has placed every segment before this.
     pub(crate) fn frontier(&self) -> u64 {
         self.frontier
