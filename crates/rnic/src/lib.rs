@@ -26,6 +26,7 @@
 mod batch;
 pub mod conn;
 mod device;
+mod event;
 mod lane;
 mod loopback;
 mod mpa_qp;
@@ -36,10 +37,9 @@ mod shuttle_qp;
 mod ud_qp;
 
 pub use batch::{Batch, Written};
-pub use conn::{
-    Conn, ConnEvent, ConnectionEnd, DroppedDatagram, Established, Input, Sending, WhenClosed,
-};
+pub use conn::{Conn, Input};
 pub use device::RdmaDevice;
+pub use event::{ConnEvent, ConnectionEnd, DroppedDatagram, Established, Sending, WhenClosed};
 pub use lane::{
     LANE_SEGMENT_MAX_BYTES, LENT_MAX_BYTES, LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady,
     Pushed, SegmentLane, lane_capabilities,

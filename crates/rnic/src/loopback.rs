@@ -9,7 +9,7 @@ use weft_verbs::{Qp, QpFailure};
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::llp::{Gather, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource};
 
-use crate::conn::ConnEvent;
+use crate::event::ConnEvent;
 
 /// Bytes of a segment.
 const SEGMENT_OCTETS: u16 = 32_000;

@@ -9,7 +9,7 @@ use weft_wire::capability::Capabilities;
 use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
 use crate::batch::{Batch, OutgoingFrames, Written};
-use crate::conn::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
+use crate::event::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
 use crate::lane::{LaneCompletion, LaneTraffic, SegmentLane, lane_capabilities};
 
 /// Batches written in one call at most, so that no caller works for others without end.

@@ -1,32 +1,34 @@
-//! A queue pair bound to a Shuttle connection.
+//! A queue pair bound to a Shuttle connection. How it ends is in `ending`, and what differs where
+//! shared memory carries its segments in `by_lane`.
+
+mod by_lane;
+mod ending;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_rdmap::{self as rdmap, StreamFault, TxPort};
-use weft_shuttle as shuttle;
 use weft_shuttle::cc::Rtt;
 use weft_shuttle::{
     ConnectionEnd, Credit, Identity, PeerRequest, Route, ShuttleConfig, ShuttleConnection,
     ShuttleMisuse, TimeWait,
 };
-use weft_verbs::{Qp, QpFailure, QpState, QpType, WcStatus};
+use weft_verbs::Qp;
 use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::{PathId, StreamId};
-use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::batch::{Batch, DatagramBurst, Written};
-use crate::conn::{ConnEvent, Established, Sending, WhenClosed};
-use crate::lane::{LaneCompletion, LaneTraffic, NotReady, SegmentLane, lane_capabilities};
+use crate::event::{ConnEvent, Sending, WhenClosed};
+use crate::lane::{LaneTraffic, lane_capabilities};
 use crate::rnr::{RetryLimits, RetryTimers};
 use crate::shuttle_ports::QpPorts;
+
+pub use ending::give_up;
 
 /// The stream that a queue pair has to itself.
 const STREAM: StreamId = StreamId(0);
 /// Bursts written in one call at most, so that no caller works for others without end.
 const ROUNDS_MAX: usize = 16;
-/// A close that has a Terminate code for its reason says so by this bit; 0 is an orderly one.
-const TERMINATED: u64 = 1 << 16;
 
 /// What a connection is made with.
 pub struct Binding {
@@ -156,62 +158,6 @@ impl ShuttleQp {
         }
     }
 
-    /// The other end of the lane was closed without a Close: from now on the peer counts as silent,
-    /// as one on a network does. The owner asks whether it is there.
-    pub fn handle_lane_lost(&mut self, now_ns: u64) {
-        self.connection.set_watched(false, now_ns);
-        self.lane_lost_ns.get_or_insert(now_ns);
-    }
-
-    /// Goes on over shared memory, before anything was sent. Of a peer on this host the kernel
-    /// tells whether it is there.
-    pub fn use_lane(&mut self) {
-        self.connection.set_watched(true, 0);
-        self.lane = Some(LaneTraffic::new(LaneCompletion::Placed));
-    }
-
-    /// Takes what has arrived in `lane`; whether anything was new. To be called again when a
-    /// receive is posted.
-    pub fn receive_from(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> bool {
-        let Some(traffic) = &mut self.lane else { return false };
-        match traffic.receive(&mut self.rdmap, &self.qp, lane, ([true; 2], now_ns)) {
-            Ok(arrivals) => {
-                if arrivals.written {
-                    self.qp.written();
-                }
-                if arrivals.held || self.held {
-                    let wait_us = self.qp.attrs().rnr_wait_us();
-                    let credit = self.rdmap.credit();
-                    lane.set_not_ready(arrivals.held.then_some(NotReady { credit, wait_us }));
-                }
-                self.held = arrivals.held;
-                self.retry_timers.note_rnr_wait(now_ns, self.rdmap.rnr());
-                arrivals.any
-            }
-            Err(fault) => {
-                self.fail(now_ns, fault);
-                true
-            }
-        }
-    }
-
-    /// Writes what may leave now to `lane`.
-    pub fn transmit_to(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> Sending {
-        let Some(traffic) = &mut self.lane else { return Sending::Done };
-        let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
-        let Some(fault) = self.rdmap.take_fault(&self.qp) else { return outcome };
-        self.fail(now_ns, fault);
-        Sending::More
-    }
-
-    /// Acknowledges what was placed of `lane`, which is about to end, and completes what the peer
-    /// has acknowledged.
-    pub fn acknowledge_to(&mut self, lane: &mut impl SegmentLane) {
-        if let Some(traffic) = &mut self.lane {
-            traffic.exchange_acks(&mut self.rdmap, &self.qp, lane);
-        }
-    }
-
     /// Whether a request of the peer is refused once those before it are answered.
     pub fn is_refusing(&self) -> bool {
         self.rdmap.is_refusing()
@@ -231,30 +177,6 @@ impl ShuttleQp {
     /// Whether there may be something to send.
     pub fn may_send(&self) -> bool {
         !self.rdmap.is_quiet() || self.qp.sq().has_pending()
-    }
-
-    /// When what was placed from the lane is to be acknowledged at the latest.
-    pub fn lane_ack_due_ns(&self) -> Option<u64> {
-        self.lane.as_ref().and_then(LaneTraffic::ack_due_ns)
-    }
-
-    /// What the peer has to place for something to complete; see [`crate::Conn::awaited_acks`].
-    pub fn awaited_acks(&self, all: bool) -> Option<u64> {
-        self.lane.as_ref()?.awaited_acks(&self.rdmap, &self.qp, all)
-    }
-
-    /// Whether the peer has yet to read memory that is lent to it.
-    pub fn is_lending(&self) -> bool {
-        self.lane.as_ref().is_some_and(LaneTraffic::is_lending)
-    }
-
-    /// Region `key` is gone: a request that lends its memory fails.
-    pub fn end_loans_of(&mut self, key: u32, lane: &mut impl SegmentLane, now_ns: u64) {
-        let Self { lane: traffic, rdmap, qp, .. } = self;
-        let traffic = traffic.as_mut().filter(|_| !rdmap.is_dead());
-        if let Some(fault) = traffic.and_then(|t| t.end_loans_of(key, rdmap, qp, lane)) {
-            self.fail(now_ns, fault);
-        }
     }
 
     /// The queue pair.
@@ -359,25 +281,6 @@ impl ShuttleQp {
         self.retry_timers.note_rnr_wait(now_ns, self.rdmap.rnr());
         self.refuse_when_answered(now_ns);
         self.take_events(now_ns);
-    }
-
-    /// Refuses a request of the peer once it has the responses to those before. They need not be
-    /// placed: the peer may hold them, with a request of this side that it refuses itself.
-    fn refuse_when_answered(&mut self, now_ns: u64) {
-        if self.lane.is_some() || !self.rdmap.is_refusing() || self.rdmap.has_responses() {
-            return;
-        }
-        let taken = self.connection.taken(STREAM);
-        let last = *self.refused_after.get_or_insert(taken);
-        if self.connection.has_arrived(STREAM, last) {
-            self.refuse(now_ns);
-        }
-    }
-
-    fn refuse(&mut self, now_ns: u64) {
-        if let Some(fault) = self.rdmap.take_refused() {
-            self.fail(now_ns, fault);
-        }
     }
 
     /// This host has dropped `count` datagrams of the peer, for want of room.
@@ -563,116 +466,4 @@ impl ShuttleQp {
         self.rdmap.set_fault(fault);
         Some(Sending::Done)
     }
-
-    /// The peer is known to be gone.
-    pub fn handle_unreachable(&mut self, now_ns: u64) {
-        self.connection.handle_unreachable(now_ns);
-        self.take_events(now_ns);
-    }
-
-    /// Ends the connection in good order: what is not acknowledged is flushed.
-    pub fn close(&mut self, now_ns: u64) {
-        if !self.rdmap.is_dead() {
-            self.qp.failure().note(QpFailure::Disconnected);
-        }
-        self.fail(now_ns, StreamFault::Closed);
-        // One that nobody has answered is over, and nothing is due any more that would find it so.
-        self.take_events(now_ns);
-    }
-
-    fn fail(&mut self, now_ns: u64, fault: StreamFault) {
-        if self.rdmap.is_dead() {
-            return;
-        }
-        self.held = false;
-        // The application may use its memory otherwise once its requests are flushed.
-        self.burst.restart();
-        self.rdmap.fail(&self.qp, fault);
-        let reason = self.rdmap.reason().map_or(0, |code| TERMINATED | u64::from(code.to_word()));
-        self.connection.close(now_ns, reason);
-    }
-
-    fn take_events(&mut self, now_ns: u64) {
-        while let Some(event) = self.connection.poll_event() {
-            match event {
-                shuttle::ShuttleEvent::Established { private_data, ord, ird } => {
-                    let established = Established { private_data, ord, ird };
-                    self.events.push_back(ConnEvent::Established(established));
-                }
-                shuttle::ShuttleEvent::Rejected { private_data } => self.refused = private_data,
-                shuttle::ShuttleEvent::PathValidated { path, route } => {
-                    self.events.push_back(ConnEvent::PathFound { path, route });
-                }
-                shuttle::ShuttleEvent::Ended(end) => self.handle_end(now_ns, end),
-            }
-        }
-    }
-
-    fn note_end(&mut self, end: ConnectionEnd) {
-        self.end = Some(end);
-        let private_data = std::mem::take(&mut self.refused);
-        self.events.push_back(ConnEvent::Ended { end, private_data });
-    }
-
-    fn handle_end(&mut self, now_ns: u64, end: ConnectionEnd) {
-        self.note_end(end);
-        self.held = false;
-        self.refuse(now_ns);
-        match end {
-            ConnectionEnd::Peer(reason) if reason & TERMINATED != 0 => {
-                let code = TerminateCode::from_word(reason as u16);
-                self.fail(now_ns, StreamFault::Terminated(Terminate::bare(code)));
-            }
-            ConnectionEnd::Peer(_) | ConnectionEnd::Local
-                if self.when_closed == WhenClosed::Fail =>
-            {
-                self.fail(now_ns, StreamFault::Closed);
-            }
-            ConnectionEnd::Peer(_) if self.qp.kind() != QpType::Uc => self.left_ns = Some(now_ns),
-            _ => self.look_for_orphans(now_ns),
-        }
-    }
-
-    /// A request that can never be delivered fails; without one the queue pair is none the wiser.
-    /// Of ends that cannot agree the owner hears first.
-    fn look_for_orphans(&mut self, now_ns: u64) {
-        let told = !matches!(
-            self.end,
-            None | Some(ConnectionEnd::Stranger | ConnectionEnd::NothingInCommon)
-        );
-        let gone = told && !self.rdmap.is_dead();
-        let due = self.left_ns.is_none() || self.orphans_due_ns().is_some_and(|at| at <= now_ns);
-        if gone && due && self.qp.state() != QpState::Err && !self.qp.sq().is_idle() {
-            self.give_up(now_ns);
-        }
-    }
-
-    /// The peer is gone: what is reliable fails, of the rest nobody hears.
-    fn give_up(&mut self, now_ns: u64) {
-        if self.qp.kind() != QpType::Uc {
-            self.fail(now_ns, StreamFault::Unreachable);
-            return;
-        }
-        if self.end.is_none() {
-            self.note_end(ConnectionEnd::Silence);
-        }
-        self.burst.restart();
-        self.connection.close(now_ns, 0);
-        self.qp.sq().let_go(self.qp.num(), self.qp.send_cq());
-    }
-}
-
-/// Fails a queue pair whose peer never came to a connection: its oldest request says so. Of what is
-/// unreliable nobody hears.
-pub fn give_up(qp: &Qp) {
-    let mut sq = qp.sq();
-    if qp.kind() == QpType::Uc {
-        sq.let_go(qp.num(), qp.send_cq());
-        return;
-    }
-    let tail = sq.tail();
-    qp.failure().note(QpFailure::Unreachable);
-    sq.fail(tail, qp.num(), qp.send_cq(), WcStatus::RetryExcErr, 0);
-    drop(sq);
-    qp.fail(None);
 }

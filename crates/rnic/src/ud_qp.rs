@@ -28,7 +28,7 @@ use weft_wire::datagram::{
 use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
 use crate::batch::DatagramBurst;
-use crate::conn::{ConnEvent, DroppedDatagram};
+use crate::event::{ConnEvent, DroppedDatagram};
 
 /// What the service level of a received datagram says in RoCE v2: the family of its route header.
 const SL_IPV6: u8 = 1;

@@ -13,7 +13,7 @@ use weft_wire::tap::{TapDirection, Tapped};
 
 use super::UdQp;
 use crate::batch::{Batch, Written};
-use crate::conn::Sending;
+use crate::event::Sending;
 use crate::path;
 
 /// The longest payload in bytes: the largest MTU that a port can have. A longer message leaves
