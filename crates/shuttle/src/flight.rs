@@ -13,6 +13,8 @@ pub(crate) enum Cargo {
     Segments { stream: StreamId, first_dsn: u64, each: u16, last_each: u16 },
     /// Frames, regenerated from current state and never retransmitted.
     Frames,
+    /// A Ping of its own, which is acknowledged at once: nothing else would bring that.
+    Ping,
     /// A Rate frame; repeated when lost.
     Rate,
     /// An Interval frame; repeated when lost.

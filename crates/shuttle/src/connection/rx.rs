@@ -173,6 +173,7 @@ impl ShuttleConnection {
         }
         let Some(pn) = self.fresh_number(&header) else { return Ok(()) };
         self.confirm(now_ns, pn);
+        let silent_ns = now_ns.saturating_sub(self.heard_ns);
         self.note(now_ns, route, marked, &header, pn);
         let (mut elicits, mut taken) = (header.ack_now, Ok(()));
         for frame in Frames::new(frames).map_while(Result::ok) {
@@ -180,6 +181,9 @@ impl ShuttleConnection {
             self.handle_wish(pn, &frame);
             let handled = self.handle_frame(now_ns, route, header.path, &frame, ports);
             taken = taken.and(handled);
+        }
+        if header.ack_now && silent_ns >= self.calm_ns / 2 {
+            self.note_keep_alive();
         }
         if elicits && matches!(self.state, ConnectionState::Open { .. }) {
             self.owe_ack(now_ns, header.path, header.ack_now.then_some(AckPace::Now));

@@ -11,6 +11,9 @@ pub(super) const CLOSES_MAX: u32 = 6;
 const KEEP_ALIVE_DIVISOR: u64 = 3;
 /// Longest silence before a keep-alive, 10 s.
 const KEEP_ALIVE_NS_MAX: u64 = 10_000_000_000;
+/// Part of that silence by which the responder waits longer: a Ping of the initiator and its
+/// acknowledgement show both ends that the other is there, and two would wake both twice.
+const RESPONDER_WAIT_PART: u64 = 4;
 
 impl ShuttleConnection {
     /// Time at which [`ShuttleConnection::handle_timeout`] and then
@@ -56,7 +59,13 @@ impl ShuttleConnection {
         let keeps = self.config.keep_alive && !self.is_watched;
         let idle_ns = self.session.as_ref().filter(|_| keeps)?.idle_ns;
         let wait_ns = (idle_ns / KEEP_ALIVE_DIVISOR).min(KEEP_ALIVE_NS_MAX).min(self.calm_ns);
-        Some(self.heard_ns.max(self.pinged_ns).saturating_add(wait_ns))
+        let longer_ns = if self.initiator { 0 } else { wait_ns / RESPONDER_WAIT_PART };
+        Some(self.heard_ns.max(self.pinged_ns).saturating_add(wait_ns + longer_ns))
+    }
+
+    /// A keep-alive was sent or received: the next one of this end comes after twice the silence.
+    pub(super) fn note_keep_alive(&mut self) {
+        self.calm_ns = self.calm_ns.saturating_mul(2).min(KEEP_ALIVE_NS_MAX);
     }
 
     /// Handles expired timers.
@@ -94,7 +103,7 @@ impl ShuttleConnection {
         }
         if self.keep_alive_ns().is_some_and(|at| at <= now_ns) {
             self.pinged_ns = now_ns;
-            self.calm_ns = self.calm_ns.saturating_mul(2).min(KEEP_ALIVE_NS_MAX);
+            self.note_keep_alive();
             self.ask();
         }
         for at in 0..self.paths.len() {

@@ -145,7 +145,7 @@ impl ShuttleConnection {
     }
 
     fn put_untimed(&mut self, at: usize, route: Route, out: &mut Transmit) {
-        self.put_ctrl(at, route, out);
+        self.put_ctrl(at, route, false, out);
         self.paths[at].recovery.handle_sent_untimed();
     }
 
@@ -183,7 +183,7 @@ impl ShuttleConnection {
             if std::mem::take(&mut self.paths[at].ping) {
                 self.frames.clear();
                 Frame::Ping.encode(&mut self.frames);
-                self.put_timed(now_ns, at, Cargo::Frames, out);
+                self.put_timed(now_ns, at, Cargo::Ping, out);
                 return true;
             }
         }
@@ -221,7 +221,7 @@ impl ShuttleConnection {
         frame.encode(&mut self.frames);
         let overhead = self.session.as_ref().map_or(0, |s| s.guard.ctrl_overhead());
         self.frames.resize(CHALLENGE_OCTETS - overhead, 0);
-        self.put_ctrl(at, route, out);
+        self.put_ctrl(at, route, false, out);
         self.paths[at].recovery.handle_sent_untimed();
         true
     }
@@ -275,7 +275,7 @@ impl ShuttleConnection {
             Owed::Timed(cargo) => self.put_timed(now_ns, at, cargo, out),
             Owed::Untimed => {
                 let route = self.paths[at].route;
-                self.put_ctrl(at, route, out);
+                self.put_ctrl(at, route, false, out);
                 self.paths[at].recovery.handle_sent_untimed();
             }
         }
@@ -320,7 +320,7 @@ impl ShuttleConnection {
     /// Sends a control packet that elicits an acknowledgement.
     pub(super) fn put_timed(&mut self, now_ns: u64, at: usize, cargo: Cargo, out: &mut Transmit) {
         let route = self.paths[at].route;
-        self.put_ctrl(at, route, out);
+        self.put_ctrl(at, route, cargo == Cargo::Ping, out);
         let path = &mut self.paths[at];
         let Some(octets) = out.lengths.last().copied() else { return };
         let mut flight = Flight::new(path.recovery.next_pn(), 1, octets, octets);
@@ -329,7 +329,7 @@ impl ShuttleConnection {
     }
 
     /// Encodes `frames` as a packet of path `at`; the caller accounts for its number.
-    fn put_ctrl(&mut self, at: usize, route: Route, out: &mut Transmit) {
+    fn put_ctrl(&mut self, at: usize, route: Route, ack_now: bool, out: &mut Transmit) {
         let Some(session) = &mut self.session else { return };
         let path = &self.paths[at];
         let pn = path.recovery.next_pn();
@@ -338,7 +338,7 @@ impl ShuttleConnection {
             path: path.id,
             pn: pn as u32,
             phase: session.guard.next_phase(),
-            ack_now: false,
+            ack_now,
         };
         let start = out.gather.len();
         session.guard.put_ctrl(pn, &header, &self.frames, &mut out.gather);
