@@ -210,7 +210,7 @@ impl Victim {
             assert!(self.memory == before, "written after the end");
         }
         match placed {
-            Ok(Placed::Held) => drop(self.held.insert(seq, ulpdu)),
+            Ok(Placed::Held | Placed::Refused) => drop(self.held.insert(seq, ulpdu)),
             Ok(_) => drop(self.placed.insert(seq)),
             Err(fault) => {
                 assert!(seq == self.frontier, "what is early is not judged");

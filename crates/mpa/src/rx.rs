@@ -84,7 +84,8 @@ impl Deframer {
             };
             self.first_arrived = true;
             let ulpdu = &content[LENGTH_LEN..][..frame.ulpdu_len];
-            if sink.place(self.next, ulpdu).map_err(RxFault::Sink)? == Placed::Held {
+            let placed = sink.place(self.next, ulpdu).map_err(RxFault::Sink)?;
+            if matches!(placed, Placed::Held | Placed::Refused) {
                 break;
             }
             self.next += 1;

@@ -348,7 +348,7 @@ impl RdmapStream {
     /// What becomes of a refused request, and of those behind it, until they are told to fail: what
     /// is acknowledged would be complete.
     pub(crate) fn refused_segment(&self) -> Placed {
-        if self.is_acknowledged { Placed::Held } else { Placed::Dropped }
+        if self.is_acknowledged { Placed::Refused } else { Placed::Dropped }
     }
 
     /// Request `seq` cannot be sent. It fails once all before it are complete; on an unreliable

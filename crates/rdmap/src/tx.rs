@@ -400,25 +400,32 @@ impl<'a> TxPort<'a> {
 }
 
 impl TxPort<'_> {
-    /// Whether a response waits to be sent, or is in the middle of it.
+    /// Whether [`TxPort::next_of_responses`] has a segment.
     pub fn has_responses(&self) -> bool {
-        self.stream.has_responses()
+        self.stream.has_responses() || self.stream.life == Life::Terminating
     }
 
-    /// Whether anything else may wait to be sent, or is in the middle of it.
+    /// Whether [`TxPort::next_of_requests`] may have one.
     pub fn has_requests(&self) -> bool {
-        self.stream.has_own_work() || self.sq.has_pending()
+        !self.stream.is_dead() && (self.stream.has_own_work() || self.sq.has_pending())
     }
 
     /// The next new segment that is none of a response, for a lower layer that carries responses
     /// apart from all else ([`TxPort::next_of_responses`]). Its ULPDU fits `mulpdu` bytes.
     #[inline]
     pub fn next_of_requests(&mut self, mulpdu: u32) -> Option<SegmentId> {
+        if self.stream.is_dead() {
+            return None;
+        }
         self.next_begun_by(mulpdu, Self::begin_request)
     }
 
-    /// The next new segment of a response. Its ULPDU fits `mulpdu` bytes.
+    /// The next new segment of a response, or the Terminate, which follows the responses and waits
+    /// for no request. Its ULPDU fits `mulpdu` bytes.
     pub fn next_of_responses(&mut self, mulpdu: u32) -> Option<SegmentId> {
+        if self.stream.life == Life::Terminating {
+            return self.next_own();
+        }
         if !self.has_responses() || self.stream.fault.is_some() || self.stream.is_dead() {
             return None;
         }
@@ -434,6 +441,13 @@ impl TxPort<'_> {
         segment.inspect(|id| self.stream.note_out(id.len))
     }
 
+    fn next_own(&mut self) -> Option<SegmentId> {
+        let id = self.own_message()?;
+        let offset = self.number_own(id);
+        self.stream.note_out(id.len);
+        Some(SegmentId { offset, ..id })
+    }
+
     fn swap_flows(&mut self) {
         std::mem::swap(&mut self.stream.current, &mut self.stream.parked);
     }
@@ -445,11 +459,9 @@ impl TxPort<'_> {
                 return None;
             }
             if self.stream.current == Current::Nothing
-                && let Some(id) = self.own_message()
+                && let Some(id) = self.next_own()
             {
-                let offset = self.number_own(id);
-                self.stream.note_out(id.len);
-                return Some(SegmentId { offset, ..id });
+                return Some(id);
             }
             if self.stream.is_dead() {
                 return None;

@@ -187,7 +187,7 @@ fn code_of_refused(end: &mut End) -> Option<Code> {
 
 #[test]
 fn a_request_is_refused_once_those_before_it_are_answered() {
-    for (lower, kept) in [(LlpKind::Mpa, Placed::Dropped), (LlpKind::Shuttle, Placed::Held)] {
+    for (lower, kept) in [(LlpKind::Mpa, Placed::Dropped), (LlpKind::Shuttle, Placed::Refused)] {
         let mut ends = pair(lower);
         ends[1].receive(&read(1, key(OPEN), at(OPEN, 0), 8)).unwrap();
         let before = ends[1].bytes(OPEN);
@@ -212,7 +212,7 @@ fn who_is_about_to_refuse_takes_answers() {
     ends[0].receive_all(&asked);
     let answer = ends[0].transmit();
     ends[1].receive(&read(1, key(OPEN), at(OPEN, 0), 8)).unwrap();
-    assert_eq!(ends[1].receive(&write(key(READABLE), at(READABLE, 0), 8)), Ok(Placed::Held));
+    assert_eq!(ends[1].receive(&write(key(READABLE), at(READABLE, 0), 8)), Ok(Placed::Refused));
     ends[1].receive_all(&answer);
     assert_eq!(ends[1].outcomes().len(), 1);
 }

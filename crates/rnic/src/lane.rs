@@ -2,7 +2,8 @@
 //! without the frames of MPA or the packets of Shuttle.
 //!
 //! A lane has two flows each way. Responses have one of their own, so that they pass messages that
-//! wait for a receive, as RC demands. Within a flow segments are placed in order, and
+//! wait for a receive, as RC demands. So does the Terminate, behind them: no request that waits
+//! keeps the peer from hearing why the stream ends. Within a flow segments are placed in order, and
 //! the peer counts what it has placed: that is the acknowledgement.
 //!
 //! Invariant: a segment is taken from a flow once, after it was placed. What waits for a receive
@@ -99,9 +100,11 @@ pub(crate) struct LaneTraffic {
     replies: ReplyHabit,
     /// Whether the lane was told of what it may lend.
     lends: bool,
-    /// The peer has taken back what it lent, which it does when its requests fail: nothing follows
-    /// that could be delivered, but its Terminate may.
+    /// The peer has taken back what it lent, which it does when its requests fail: no request
+    /// follows that could be delivered.
     is_withdrawn: bool,
+    /// The peer's Terminate is at the front of its responses.
+    is_terminated: bool,
     /// What was placed is not acknowledged: an answer is about to do that. Until when it may.
     ack_due_ns: Option<u64>,
     segment: Gather,
@@ -120,6 +123,7 @@ impl LaneTraffic {
             replies: ReplyHabit::default(),
             lends: false,
             is_withdrawn: false,
+            is_terminated: false,
             ack_due_ns,
             segment,
         }
@@ -210,24 +214,7 @@ impl LaneTraffic {
         let acknowledged = self.acknowledge(rdmap, qp, lane);
         let mut arrivals = LaneArrivals { any: acknowledged, ..LaneArrivals::default() };
         let before = self.placed;
-        let outcome = [LaneFlow::Responses, LaneFlow::Requests].into_iter().try_for_each(|flow| {
-            let (mut kept, mut bytes, first) = (0, 0, self.placed);
-            for count in 1..=TURN_SEGMENTS {
-                let patient = patience[usize::from(self.placed > first)];
-                match self.place(rdmap, qp, (&mut *lane, flow), patient, &mut arrivals)? {
-                    None => break,
-                    Some(placed) => (kept, bytes) = (kept + placed, bytes + placed),
-                }
-                if bytes >= TURN_BYTES {
-                    break;
-                }
-                if kept >= RELEASE_AFTER_BYTES || count.is_multiple_of(RELEASE_AFTER_SEGMENTS) {
-                    kept = 0;
-                    lane.release();
-                }
-            }
-            Ok(())
-        });
+        let outcome = self.place_both(rdmap, qp, lane, patience, &mut arrivals);
         if self.placed > before {
             (arrivals.any, arrivals.placed) = (true, true);
         }
@@ -243,6 +230,54 @@ impl LaneTraffic {
             }
         }
         outcome.map(|()| arrivals)
+    }
+
+    /// Places what both flows have, and then the Terminate: what the peer has sent before it, and
+    /// this side can place, is not lost.
+    fn place_both(
+        &mut self,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        lane: &mut impl SegmentLane,
+        patience: [bool; 2],
+        arrivals: &mut LaneArrivals,
+    ) -> Result<(), StreamFault> {
+        self.place_flow(rdmap, qp, (&mut *lane, LaneFlow::Responses), patience, arrivals)?;
+        let is_all =
+            self.place_flow(rdmap, qp, (&mut *lane, LaneFlow::Requests), patience, arrivals)?;
+        let waits = arrivals.held && !self.is_withdrawn;
+        if !self.is_terminated || !is_all || waits {
+            return Ok(());
+        }
+        let Some(last) = lane.front(LaneFlow::Responses) else { return Ok(()) };
+        RxPort::new(rdmap, qp, false).place(self.placed, last.head).map(drop)
+    }
+
+    /// Places the segments of a flow; whether that was all that can be placed now.
+    fn place_flow(
+        &mut self,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        (lane, flow): (&mut impl SegmentLane, LaneFlow),
+        patience: [bool; 2],
+        arrivals: &mut LaneArrivals,
+    ) -> Result<bool, StreamFault> {
+        let (mut kept, mut bytes, first) = (0, 0, self.placed);
+        for count in 1..=TURN_SEGMENTS {
+            let patient = patience[usize::from(self.placed > first)];
+            match self.place(rdmap, qp, (&mut *lane, flow), patient, arrivals)? {
+                None => return Ok(true),
+                Some(placed) => (kept, bytes) = (kept + placed, bytes + placed),
+            }
+            if bytes >= TURN_BYTES {
+                break;
+            }
+            if kept >= RELEASE_AFTER_BYTES || count.is_multiple_of(RELEASE_AFTER_SEGMENTS) {
+                kept = 0;
+                lane.release();
+            }
+        }
+        Ok(false)
     }
 
     /// The connection is about to end: acknowledges what was placed, and takes note of what the
@@ -288,13 +323,17 @@ impl LaneTraffic {
         if !lane.find(flow) {
             return Ok(None);
         }
-        if self.is_withdrawn && lane.front(flow).is_some_and(|s| !is_terminate(s.head)) {
+        if self.is_withdrawn && flow == LaneFlow::Requests {
             lane.pop(flow);
             return Ok(Some(0));
         }
         // A request is complete before the reply to it arrives.
         arrivals.any |= self.is_in_flight() && self.acknowledge(rdmap, qp, lane);
         let Some(segment) = lane.front(flow) else { return Ok(None) };
+        if flow == LaneFlow::Responses && is_terminate(segment.head) {
+            self.is_terminated = true;
+            return Ok(None);
+        }
         let bytes = segment.head.len() + segment.payload.map_or(0, SegmentPayload::len);
         let mut port = RxPort::new(rdmap, qp, patient);
         let placed = match segment.payload {
@@ -303,11 +342,11 @@ impl LaneTraffic {
         };
         arrivals.written |= port.written();
         arrivals.held |= port.held();
-        if placed? == Placed::Held {
+        if matches!(placed?, Placed::Held | Placed::Refused) {
             let is_lent = segment.payload.is_some_and(SegmentPayload::is_lent);
             let is_over = match segment.payload.is_some_and(SegmentPayload::is_lost) {
                 true => lane.refuse(),
-                // Whatever it waits for: a Terminate may be behind it.
+                // Whatever it waits for.
                 false => is_lent && lane.is_ended(),
             };
             self.is_withdrawn |= is_over;

@@ -84,6 +84,11 @@ impl LoopbackQp {
                     self.held = true;
                     return;
                 }
+                // What precedes it is answered, or not placed either.
+                Ok(Placed::Refused) => {
+                    let fault = self.rdmap.take_refused();
+                    fault.into_iter().for_each(|fault| self.fail(fault));
+                }
                 Ok(_) => self.acknowledge(),
                 Err(fault) => self.fail(fault),
             }

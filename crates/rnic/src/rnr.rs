@@ -25,6 +25,12 @@ const LOCAL_RTT_NS: u64 = 1_000_000;
 /// The count of repetitions without a receive that means for ever.
 const FOR_EVER: u8 = 7;
 
+/// The time in nanoseconds that a silent peer is given at least.
+pub(crate) fn patience_ns(rtt: Option<Rtt>) -> u64 {
+    let is_local = rtt.is_some_and(|rtt| rtt.min_ns < LOCAL_RTT_NS);
+    if is_local { LOCAL_NS } else { FAR_NS }
+}
+
 /// How long a peer may be silent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetryLimits {
@@ -43,9 +49,7 @@ impl RetryLimits {
         if self.timeout_exp == 0 {
             return None;
         }
-        let local = rtt.is_some_and(|rtt| rtt.min_ns < LOCAL_RTT_NS);
-        let least_ns = if local { LOCAL_NS } else { FAR_NS };
-        Some(self.tries_ns().max(least_ns).max(self.least_ns))
+        Some(self.tries_ns().max(patience_ns(rtt)).max(self.least_ns))
     }
 
     /// The time in nanoseconds after which a request fails whose peer has said that it is gone.

@@ -20,7 +20,7 @@ use weft_wire::shuttle::{PathId, StreamId};
 use crate::batch::{Batch, DatagramBurst, Written};
 use crate::event::{ConnEvent, Sending, WhenClosed};
 use crate::lane::{LaneTraffic, lane_capabilities};
-use crate::rnr::{RetryLimits, RetryTimers};
+use crate::rnr::{RetryLimits, RetryTimers, patience_ns};
 use crate::shuttle_ports::QpPorts;
 
 pub use ending::give_up;
@@ -73,7 +73,9 @@ pub struct ShuttleQp {
     lane: Option<LaneTraffic>,
     /// When the other end of that was closed.
     lane_lost_ns: Option<u64>,
-    /// Count of segments up to the last response that precedes the refusal of a request.
+    /// Since when a request of the peer is to be refused, and the count of segments up to the last
+    /// response that comes before that.
+    refused_since_ns: Option<u64>,
     refused_after: Option<u64>,
 }
 
@@ -154,6 +156,7 @@ impl ShuttleQp {
             retry_timers: RetryTimers::default(),
             lane: None,
             lane_lost_ns: None,
+            refused_since_ns: None,
             refused_after: None,
         }
     }
@@ -319,8 +322,13 @@ impl ShuttleQp {
     /// When [`ShuttleQp::handle_timeout`] and then [`ShuttleQp::poll_transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
         let ack_due_ns = self.lane.as_ref().and_then(LaneTraffic::ack_due_ns);
-        let requests =
-            [self.silence_due_ns(), self.rnr_due_ns(), self.orphans_due_ns(), ack_due_ns];
+        let requests = [
+            self.silence_due_ns(),
+            self.rnr_due_ns(),
+            self.orphans_due_ns(),
+            self.refusal_due_ns(),
+            ack_due_ns,
+        ];
         requests.into_iter().chain([self.connection.poll_timeout()]).flatten().min()
     }
 
@@ -334,6 +342,9 @@ impl ShuttleQp {
             && self.rnr_due_ns().is_some_and(|at_ns| at_ns <= now_ns)
         {
             self.fail(now_ns, StreamFault::NoReceive { seq: short.seq });
+        }
+        if self.refusal_due_ns().is_some_and(|at_ns| at_ns <= now_ns) {
+            self.refuse(now_ns);
         }
         self.look_for_orphans(now_ns);
         self.take_events(now_ns);
@@ -371,6 +382,13 @@ impl ShuttleQp {
     fn rnr_due_ns(&self) -> Option<u64> {
         let short = self.rdmap.rnr().filter(|_| !self.rdmap.is_dead())?;
         self.retry_timers.rnr_due_ns(short, &self.qp.attrs(), self.rtt())
+    }
+
+    /// When a request is refused although the peer, which is silent, may not have the responses to
+    /// those before.
+    fn refusal_due_ns(&self) -> Option<u64> {
+        let since_ns = self.refused_since_ns.filter(|_| self.rdmap.is_refusing())?;
+        Some(since_ns.max(self.connection.heard_ns()) + patience_ns(self.rtt()))
     }
 
     /// When [`ShuttleQp::handle_timeout`] fails the requests that the peer has left behind.

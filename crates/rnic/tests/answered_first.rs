@@ -63,3 +63,18 @@ fn ends_that_refuse_each_other_do_not_wait_for_each_other() {
         }
     }
 }
+
+#[test]
+fn a_peer_that_dies_before_it_has_the_answers_is_not_waited_for() {
+    let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 3);
+    world.run_for(300 * MS);
+    let far = world.ends[1].memory(LONG.into(), ALL);
+    let _near = post(&world.ends[0], &far);
+    world.network.loses = Some(Box::new(|to, _| to == 0));
+    world.run_for(1000 * MS);
+    assert_eq!(world.ends[1].qp.state(), QpState::Rts);
+    world.network.loses = Some(Box::new(|_, _| true));
+    world.run_for(12_000 * MS);
+    assert_eq!(world.ends[1].qp.state(), QpState::Err);
+    assert_eq!(world.ends[1].events().len(), 1);
+}

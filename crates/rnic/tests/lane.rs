@@ -396,3 +396,57 @@ fn what_was_placed_is_not_flushed_although_nobody_waited_for_it() {
     a.conn.handle(Input::Close, 0);
     assert_eq!(a.side.statuses(), []);
 }
+
+#[test]
+fn a_terminate_does_not_overtake_the_responses_before_it() {
+    let mut ends = pair(false);
+    ends.iter_mut().for_each(|end| end.lane.room_bytes = 8 << 20);
+    let [a, b] = &ends;
+    // More than is taken in one go.
+    let (here, there) = (a.side.memory(3 << 20, ALL), b.side.memory(3 << 20, ALL));
+    let (to, stag) = (there.addr(), there.key);
+    a.side.send(1, SendOp::Read { to, stag }, &[here.sge(0, 3 << 20)]);
+    a.side.send(2, SendOp::Write { to, stag: stag ^ 0x5500 }, &[here.sge(0, 8)]);
+    settle(&mut ends);
+    assert_eq!(ends[0].side.statuses(), [(1, SUCCESS), (2, REMOTE_ACCESS)]);
+}
+
+#[test]
+fn a_terminate_finds_its_way_past_requests_that_are_refused() {
+    let mut ends = pair(true);
+    let [a, b] = &ends;
+    let (here, there) = (a.side.memory(400_000, ALL), b.side.memory(400_000, ALL));
+    for (end, own, peers) in [(a, &here, &there), (b, &there, &here)] {
+        let (to, stag) = (peers.addr(), peers.key);
+        end.side.send(1, SendOp::Read { to, stag }, &[own.sge(0, 8)]);
+        end.side.send(2, SendOp::Write { to, stag: stag ^ 0x5500 }, &[own.sge(0, 8)]);
+        end.side.send(3, SendOp::Write { to, stag }, &[own.sge(0, 400_000)]);
+    }
+    settle(&mut ends);
+    for end in &ends {
+        assert_eq!(end.side.statuses().len(), 3);
+        assert!(end.conn.is_dead());
+    }
+}
+
+#[test]
+fn what_was_sent_before_a_terminate_is_placed_before_it() {
+    let mut ends = pair(false);
+    settle(&mut ends);
+    let [a, b] = &mut ends;
+    if let Conn::Mpa(mpa) = &mut b.conn {
+        mpa.wait_for_recv_forever();
+    }
+    let (here, there) = (a.side.memory(64, ALL), b.side.memory(64, ALL));
+    a.side.send(1, SendOp::Send, &[here.sge(0, 8)]);
+    a.step();
+    // A request that cannot be sent ends the stream.
+    a.side.send(2, SendOp::Send, &[weft_verbs::Sge { lkey: here.key ^ 0x5500, ..here.sge(0, 8) }]);
+    settle(&mut ends);
+    assert_eq!(ends[0].side.statuses().first(), Some(&(1, SUCCESS)));
+    assert!(ends[0].conn.is_dead() && !ends[1].conn.is_dead(), "the message waits");
+    ends[1].side.recv(3, &[there.sge(0, 8)]);
+    settle(&mut ends);
+    assert_eq!(ends[1].side.statuses(), [(3, SUCCESS)]);
+    assert!(ends[1].conn.is_dead());
+}

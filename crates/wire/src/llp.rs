@@ -311,6 +311,9 @@ pub enum Placed {
     Control,
     /// It cannot be taken yet. The LLP keeps it and what is behind it, and offers it again.
     Held,
+    /// It is of a request that will be refused, or of one behind that. The LLP need not keep it,
+    /// and does not acknowledge it; what answers requests of this end is still offered.
+    Refused,
     /// It arrived after a fault or the end of the stream and was dropped, RFC 5041, section 7.1.
     Dropped,
 }

@@ -230,7 +230,7 @@ impl End {
     /// A segment arrives in order.
     pub fn receive(&mut self, ulpdu: &[u8]) -> Result<Placed, StreamFault> {
         let placed = self.receive_at(self.frontier, ulpdu)?;
-        if placed != Placed::Held {
+        if !matches!(placed, Placed::Held | Placed::Refused) {
             self.deliver(self.frontier + 1);
         }
         Ok(placed)

@@ -19,9 +19,10 @@ pub const LENT_MAX_BYTES: usize = (256 << 10) + TAGGED_LEN;
 /// One of the two flows that a lane has each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneFlow {
-    /// Everything but responses. What waits for a receive holds back what is behind it.
+    /// Everything but responses and the Terminate. What waits for a receive holds back what is
+    /// behind it.
     Requests,
-    /// Responses to Reads and Atomics.
+    /// Responses to Reads and Atomics, and then the Terminate.
     Responses,
 }
 

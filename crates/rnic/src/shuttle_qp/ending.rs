@@ -15,7 +15,11 @@ impl ShuttleQp {
     /// Refuses a request of the peer once it has the responses to those before. They need not be
     /// placed: the peer may hold them, with a request of this side that it refuses itself.
     pub(super) fn refuse_when_answered(&mut self, now_ns: u64) {
-        if self.lane.is_some() || !self.rdmap.is_refusing() || self.rdmap.has_responses() {
+        if self.lane.is_some() || !self.rdmap.is_refusing() {
+            return;
+        }
+        self.refused_since_ns.get_or_insert(now_ns);
+        if self.rdmap.has_responses() {
             return;
         }
         let taken = self.connection.taken(STREAM);
@@ -25,7 +29,7 @@ impl ShuttleQp {
         }
     }
 
-    fn refuse(&mut self, now_ns: u64) {
+    pub(super) fn refuse(&mut self, now_ns: u64) {
         if let Some(fault) = self.rdmap.take_refused() {
             self.fail(now_ns, fault);
         }

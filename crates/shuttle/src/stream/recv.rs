@@ -45,6 +45,9 @@ pub(crate) struct RecvStream {
     repair: Repair,
     /// The sender gave up segments before this that have not arrived.
     skip_to: u64,
+    /// A request at the frontier will be refused: of what is there, only answers to this end's
+    /// requests are kept and placed.
+    refuses: bool,
     /// A segment was refused: nothing more is placed.
     failed: bool,
 }
@@ -61,6 +64,7 @@ impl RecvStream {
             placement,
             repair,
             skip_to: 0,
+            refuses: false,
             failed: false,
         }
     }
@@ -72,7 +76,7 @@ impl RecvStream {
 
     /// Whether the frontier says all that has arrived.
     pub(crate) fn is_unbroken(&self) -> bool {
-        self.held.is_empty() && self.placed.is_unbroken()
+        self.held.is_empty() && !self.refuses && self.placed.is_unbroken()
     }
 
     /// Heap memory in use, in bytes.
@@ -100,7 +104,8 @@ impl RecvStream {
         if self.failed {
             return Ok(Taken::Yes);
         }
-        if self.must_wait(dsn, ulpdu) || !self.place(dsn, ulpdu, sink)? {
+        let waits = self.is_refused(ulpdu) || self.must_wait(dsn, ulpdu);
+        if waits || !self.place(dsn, ulpdu, sink)? {
             let taken = self.hold(dsn, ulpdu);
             self.place_answers(sink)?;
             return Ok(taken);
@@ -140,29 +145,50 @@ impl RecvStream {
         }
     }
 
-    /// Places a segment; `false` if the sink cannot take it yet.
+    /// Whether the segment is of a request at or behind one that will be refused.
+    fn is_refused(&self, ulpdu: &[u8]) -> bool {
+        self.refuses && !is_answer(ulpdu)
+    }
+
+    /// Places a segment; `false` if the sink does not take it, or not yet.
     fn place<S: UlpduSink>(
         &mut self,
         dsn: u64,
         ulpdu: &[u8],
         sink: &mut S,
     ) -> Result<bool, S::Fault> {
-        let placed = sink.place(dsn, ulpdu).inspect_err(|_| self.fail())?;
-        if placed == Placed::Held {
-            return Ok(false);
+        match sink.place(dsn, ulpdu).inspect_err(|_| self.fail())? {
+            Placed::Held => return Ok(false),
+            Placed::Refused => {
+                self.refuse();
+                return Ok(false);
+            }
+            Placed::Memory | Placed::Control | Placed::Dropped => {}
         }
         self.placed.insert(dsn);
         Ok(true)
     }
 
+    /// Requests are not kept any more. They would leave no room for answers, without which neither
+    /// of two ends that refuse each other's requests comes to do so.
+    fn refuse(&mut self) {
+        self.refuses = true;
+        self.held.retain(|_, ulpdu| is_answer(ulpdu));
+        self.held_octets = self.held.values().map(|ulpdu| held_size(ulpdu)).sum();
+    }
+
     fn hold(&mut self, dsn: u64, ulpdu: &[u8]) -> Taken {
-        // The segment at the frontier always finds room, or the stream would deadlock (S-32).
-        let fits = self.held_octets + held_size(ulpdu) <= self.held_octets_max;
-        if !fits && dsn != self.frontier() {
-            return Taken::No;
+        if !self.is_refused(ulpdu) {
+            // What comes next always finds room, or the stream would deadlock (S-32). An answer is
+            // placed at once.
+            let is_next = dsn == self.frontier() || dsn == self.answered && is_answer(ulpdu);
+            let fits = self.held_octets + held_size(ulpdu) <= self.held_octets_max;
+            if !fits && !is_next {
+                return Taken::No;
+            }
+            self.held_octets += held_size(ulpdu);
+            self.held.insert(dsn, ulpdu.to_vec());
         }
-        self.held_octets += held_size(ulpdu);
-        self.held.insert(dsn, ulpdu.to_vec());
         self.noted.raise(self.frontier());
         self.noted.insert(dsn);
         Taken::Yes
@@ -184,20 +210,20 @@ impl RecvStream {
                 return Ok(());
             };
             let ulpdu = first.remove();
+            self.held_octets -= held_size(&ulpdu);
             if !self.place(frontier, &ulpdu, sink)? {
-                self.held.insert(frontier, ulpdu);
+                self.hold(frontier, &ulpdu);
                 return self.place_answers(sink);
             }
-            self.held_octets -= held_size(&ulpdu);
         }
     }
 
-    /// Places held answers to this end's requests behind a message without a receive, as far as
-    /// everything has arrived (S-38). Otherwise an application that posts a receive only after an
-    /// answer would deadlock.
+    /// Places held answers to this end's requests behind a message without a receive, or a request
+    /// that is refused, as far as everything has arrived (S-38). Otherwise an application that
+    /// posts a receive only after an answer would deadlock.
     fn place_answers<S: UlpduSink>(&mut self, sink: &mut S) -> Result<(), S::Fault> {
         let frontier = self.frontier();
-        if !self.held.contains_key(&frontier) {
+        if !self.held.contains_key(&frontier) && !self.refuses {
             return Ok(());
         }
         self.answered = self.answered.max(frontier);
@@ -213,7 +239,8 @@ impl RecvStream {
                     self.held_octets -= held_size(&ulpdu);
                 }
                 Some(_) => {}
-                None if self.placed.contains(at) => {}
+                // Placed, or refused.
+                None if self.placed.contains(at) || self.noted.contains(at) => {}
                 None => return Ok(()),
             }
             self.answered += 1;
@@ -476,5 +503,46 @@ mod tests {
         assert_eq!(stream.handle_segment(2, &answer, &mut sink), Ok(Taken::Yes));
         assert_eq!(sink.0, [1, 2]);
         assert_eq!((stream.frontier(), stream.held_octets), (0, held_size(&segment(0))));
+    }
+
+    /// Refuses every request from 4 on, and takes answers.
+    #[derive(Default)]
+    struct FromFour(Vec<u64>);
+
+    impl UlpduSink for FromFour {
+        type Fault = ();
+
+        fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, ()> {
+            if seq >= 4 && !is_answer(ulpdu) {
+                return Ok(Placed::Refused);
+            }
+            self.0.push(seq);
+            Ok(Placed::Memory)
+        }
+
+        fn deliver(&mut self, _: u64) -> Result<(), ()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn refused_requests_take_no_room_from_answers() {
+        let control = Opcode::ReadResponse.control();
+        let answer =
+            |dsn| TaggedHeader { last: true, control, stag: STag(1), to: dsn }.to_bytes().to_vec();
+        let room_for_one = held_size(&answer(0));
+        let mut stream = RecvStream::new(Placement::Strict, Repair::Full, room_for_one);
+        let mut sink = FromFour::default();
+        // 5 is there before it is known that 4 will be refused.
+        for dsn in [0, 1, 2, 3, 5, 4, 6, 8, 9] {
+            assert_eq!(stream.handle_segment(dsn, &segment(dsn), &mut sink), Ok(Taken::Yes));
+        }
+        assert_eq!((stream.frontier(), stream.held_octets), (4, 0));
+        assert!(!stream.is_unbroken());
+        assert_eq!(stream.handle_segment(5, &segment(5), &mut sink), Ok(Taken::Duplicate));
+        assert_eq!(stream.handle_segment(10, &answer(10), &mut sink), Ok(Taken::Yes));
+        assert_eq!(sink.0, [0, 1, 2, 3], "an answer before it may be on its way");
+        assert_eq!(stream.handle_segment(7, &answer(7), &mut sink), Ok(Taken::Yes));
+        assert_eq!((&sink.0[4..], stream.held_octets), (&[7, 10][..], 0));
     }
 }

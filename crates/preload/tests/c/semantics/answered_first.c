@@ -2,7 +2,7 @@
  * answered first, however long that takes. */
 #include "pair.h"
 
-enum { ROUNDS = 20, LONG = 1 << 19, SINK = 1 << 20, REQUESTS = 5 };
+enum { ROUNDS = 20, LONG = 1 << 19, SINK = 1 << 20, REQUESTS = 5, BEHIND = 8 };
 
 static const enum ibv_wc_status flushed = IBV_WC_WR_FLUSH_ERR;
 
@@ -66,13 +66,18 @@ static void behind_a_message(void)
 	part();
 }
 
-/* Each end refuses a request of the other, whichever comes first. */
-static void both(void)
+/* Each end refuses a request of the other, whichever comes first, and whatever is behind it: more
+ * than a lane and the buffers of Shuttle hold. */
+static void both(int behind)
 {
 	pair();
 	post_list(a, IBV_WR_RDMA_WRITE, SINK);
 	post_list(b, IBV_WR_RDMA_WRITE, 2 << 20);
-	for (int i = 0; i < REQUESTS; i++) {
+	for (int i = 0; i < behind; i++) {
+		post(a, IBV_WR_RDMA_WRITE, REQUESTS + i, 0, 0, ROOM, 0);
+		post(b, IBV_WR_RDMA_WRITE, REQUESTS + i, 0, 0, ROOM, 0);
+	}
+	for (int i = 0; i < REQUESTS + behind; i++) {
 		CHECK(next(a.cq).wr_id == i);
 		CHECK(next(b.cq).wr_id == i);
 	}
@@ -91,7 +96,7 @@ int main(int argc, char **argv)
 		before(IBV_WR_SEND, IBV_WC_REM_INV_REQ_ERR);
 		if (adapter)
 			behind_a_message();
-		both();
+		both(round % 4 ? 0 : BEHIND);
 	}
 	return finish();
 }
