@@ -77,6 +77,23 @@ impl StreamFault {
             if terminate.code == TerminateCode::UntaggedNoBuffer)
     }
 
+    /// Whether it is about what an application asked for: its keys, rights and lengths. A peer that
+    /// breaks the protocol itself is not served any further.
+    pub(crate) fn is_of_application(&self) -> bool {
+        let Self::PeerMisbehaved { terminate, .. } = self else { return false };
+        let code = terminate.code;
+        status_for(code) == WcStatus::RemAccessErr
+            || matches!(
+                code,
+                TerminateCode::UntaggedInvalidQn
+                    | TerminateCode::UntaggedNoBuffer
+                    | TerminateCode::UntaggedTooLong
+                    | TerminateCode::RdmapStreamCatastrophic
+                    | TerminateCode::RdmapCannotInvalidate
+                    | TerminateCode::RdmapInvalidateFailed
+            )
+    }
+
     /// Terminate message for the peer; `None` if the peer has closed or ended the stream, or is not
     /// to hear: adapters tell nobody of a request that fails before it is sent.
     pub(crate) fn terminate(&self, lower: LlpKind) -> Option<Terminate> {

@@ -115,8 +115,10 @@ impl<'a> RxPort<'a> {
                 self.held = true;
                 Ok(Placed::Held)
             }
-            Err(fault @ StreamFault::PeerMisbehaved { .. })
-                if !self.stream.inbound.is_empty() && is_request(ulpdu) =>
+            Err(fault)
+                if !self.stream.inbound.is_empty()
+                    && fault.is_of_application()
+                    && is_request(ulpdu) =>
             {
                 self.stream.refused = Some(fault);
                 Ok(self.stream.refused_segment())
