@@ -81,7 +81,7 @@ fn weft(line: Vec<OsString>) -> u8 {
         WeftCommand::FarEnd(options) => over_ssh(|| far_end::main(&options)),
         WeftCommand::Key(key) => status_of(key::key(&key.command)),
         WeftCommand::Cdi { command: CdiCommand::Generate(cdi) } => status_of(cdi::generate(&cdi)),
-        WeftCommand::Sim(sim) => status_of(weft_sim::command::main(&sim)),
+        WeftCommand::Sim(sim) => weft_sim::command::main(&sim).unwrap_or_else(failed),
         WeftCommand::Unpack { dir } => status_of(carried::write_into(&dir)),
         WeftCommand::Man { dir, markdown } => {
             status_of(write_pages(dir.as_deref(), markdown.as_deref()))

@@ -28,6 +28,7 @@ pub struct SimArgs {
 #[derive(Debug, Subcommand)]
 enum SimCommand {
     /// Simulate a scenario or a plan
+    #[command(after_long_help = RUN_SECTIONS)]
     Run(RunArgs),
     /// Name the scenarios
     List,
@@ -65,19 +66,29 @@ EXAMPLES
     weft sim show loss > mine.toml
     weft sim run mine.toml --seed 7";
 
-/// Does what the arguments say.
+const RUN_SECTIONS: &str = "\
+EXIT STATUS
+    0    All is written, and the plan's targets, if it has any, are reached
+    1    All is written, and a target is missed
+    125  weft itself failed, or was called wrongly";
+
+/// The exit status where a target is missed.
+const MISSED: u8 = 1;
+
+/// Does what the arguments say; gives the exit status.
 ///
 /// # Errors
 /// A plan that cannot be read or makes no sense, or a file that cannot be written.
-pub fn main(command: &SimArgs) -> Result<()> {
+pub fn main(command: &SimArgs) -> Result<u8> {
     match &command.what {
-        SimCommand::Run(args) => run(args),
-        SimCommand::List => list(),
+        SimCommand::Run(args) => return run(args),
+        SimCommand::List => list()?,
         SimCommand::Show { scenario } => {
             let text = scenarios::find(scenario);
-            print(text.with_context(|| no_scenario(scenario))?)
+            print(text.with_context(|| no_scenario(scenario))?)?;
         }
     }
+    Ok(0)
 }
 
 fn list() -> Result<()> {
@@ -87,7 +98,7 @@ fn list() -> Result<()> {
     print(&lines.collect::<Result<String>>()?)
 }
 
-fn run(args: &RunArgs) -> Result<()> {
+fn run(args: &RunArgs) -> Result<u8> {
     let mut plan = SimPlan::parse(&text_of(&args.plan)?).with_context(|| args.plan.clone())?;
     plan.seed = args.seed.unwrap_or(plan.seed);
     let runs = plan.runs().with_context(|| args.plan.clone())?;
@@ -111,7 +122,9 @@ fn run(args: &RunArgs) -> Result<()> {
     if let Some(directory) = &args.svg {
         draw(directory, &plan.name, &outcomes)?;
     }
-    print(&text(&plan, &results))
+    print(&text(&plan, &results))?;
+    let is_reached = results.targets.iter().all(|target| target.is_reached);
+    Ok(if is_reached { 0 } else { MISSED })
 }
 
 /// Fails for outputs that cannot be written, before the runs, which may take long.

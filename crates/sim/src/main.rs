@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         }
     };
     match command::main(&cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status.into(),
         Err(error) => {
             // Without a stderr the status alone must do.
             let _ = writeln!(std::io::stderr(), "sim: {error:#}");

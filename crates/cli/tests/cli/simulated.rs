@@ -47,3 +47,27 @@ fn a_plan_gives_the_same_numbers_by_one_seed() {
     let pictures = fs::read_dir(dir.path("pictures")).unwrap().count();
     assert!(pictures >= 2, "{pictures} are too few for two runs");
 }
+
+/// What stands at the end of [`PLAN`] for a target that is reached by far, or missed by far.
+fn target(most: f64) -> String {
+    format!("[[target]]\nname = \"low\"\nmetric = \"payload\"\nat_most = {most:.1}\n")
+}
+
+#[test]
+fn a_missed_target_is_the_status_once_all_is_written() {
+    let dir = Dir::new("missed");
+    for (most, word, status) in [(1e9, "reached", 0), (1.0, "missed", 1)] {
+        dir.write("mine.toml", format!("{PLAN}\n{}", target(most)));
+        let output = weft()
+            .args(["sim", "run", "mine.toml", "--json", "out.json"])
+            .current_dir(dir.root())
+            .output()
+            .unwrap();
+        let said = text(&output.stdout);
+        assert!(said.contains(&format!(": {word}\n")), "{said}");
+        assert_eq!(output.status.code(), Some(status), "{said}{}", text(&output.stderr));
+        let json: serde_json::Value =
+            serde_json::from_slice(&fs::read(dir.path("out.json")).unwrap()).unwrap();
+        assert_eq!(json["targets"][0]["is_reached"], status == 0);
+    }
+}
