@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use weft_capture::{CaptureSpec, CaptureSpecError};
 use weft_fault::FaultPlan;
 
+use crate::doctor::DoctorPeer;
 use crate::scenario::SeedRange;
 
 /// RDMA over any IP network, in user space.
@@ -258,8 +259,13 @@ pub struct Doctor {
     ///
     /// TCP and UDP in both directions, loss and round trip by a second of probes, path MTU, address
     /// translation, versions, keys and clocks.
-    #[arg(long, value_name = "HOST[:PORT]", value_hint = ValueHint::Hostname)]
-    pub peer: Option<String>,
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        value_hint = ValueHint::Hostname,
+        value_parser = DoctorPeer::parse
+    )]
+    pub peer: Option<DoctorPeer>,
 
     /// Answer `weft doctor --peer` from other hosts, until interrupted
     #[arg(long, conflicts_with_all = ["peer", "command", "json"])]

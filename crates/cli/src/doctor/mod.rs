@@ -23,6 +23,7 @@ use anyhow::Context;
 
 use crate::args::Doctor;
 use crate::library;
+pub use peer::DoctorPeer;
 use report::{CheckResult, DoctorReport};
 
 /// The exit status when something will not work.

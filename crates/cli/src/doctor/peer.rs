@@ -32,13 +32,48 @@ const TRIES: usize = 3;
 /// Clocks further apart than this have sealed datagrams dropped, as `weft_shuttle` has it.
 const CLOCKS_APART_NS: u64 = 1_000_000_000;
 
-/// Looks at what is between this host and `peer`, which is a name or address with or without a
-/// port.
-pub fn examine(peer: &str, report: &mut DoctorReport) {
-    let address = match resolve(peer) {
+/// Where `weft doctor --serve` is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DoctorPeer {
+    host: String,
+    port: u16,
+}
+
+impl DoctorPeer {
+    /// Takes `HOST`, `HOST:PORT`, `[IPV6]` and `[IPV6]:PORT` apart; an IPv6 address needs no
+    /// brackets where no port follows.
+    ///
+    /// # Errors
+    /// What follows the host is no port.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let (host, port) = match bracketed {
+            Some((host, "")) => (host, None),
+            Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or(rest))),
+            None => match text.split_once(':') {
+                Some((host, port)) if !port.contains(':') => (host, Some(port)),
+                _ => (text, None),
+            },
+        };
+        let given = port.map(|text| {
+            let number = text.parse().ok().filter(|port| *port != 0);
+            number.ok_or_else(|| format!("`{text}` is no port from 1 to 65535"))
+        });
+        Ok(Self { host: host.to_owned(), port: given.transpose()?.unwrap_or(PORT) })
+    }
+
+    fn resolve(&self) -> io::Result<SocketAddr> {
+        let mut found = (self.host.as_str(), self.port).to_socket_addrs()?;
+        found.next().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+}
+
+/// Looks at what is between this host and `peer`.
+pub fn examine(peer: &DoctorPeer, report: &mut DoctorReport) {
+    let address = match peer.resolve() {
         Ok(address) => address,
         Err(error) => {
-            let said = CheckResult::wrong("peer", format!("{peer}: {error}"));
+            let said = CheckResult::wrong("peer", format!("{}: {error}", peer.host));
             return report.add(said.advise("name the host as ping does, or by its address"));
         }
     };
@@ -46,14 +81,6 @@ pub fn examine(peer: &str, report: &mut DoctorReport) {
         Ok(()) => {}
         Err(error) => report.add(not_there(address, &error)),
     }
-}
-
-fn resolve(peer: &str) -> io::Result<SocketAddr> {
-    let mut found = match peer.to_socket_addrs() {
-        Ok(found) => found,
-        Err(_) => (peer.trim_matches(['[', ']']), PORT).to_socket_addrs()?,
-    };
-    found.next().ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 /// Why nothing could be asked.
@@ -351,6 +378,25 @@ mod tests {
     fn own(key: Option<&str>) -> DoctorHello {
         let you = "192.0.2.1:9".parse().unwrap();
         DoctorHello { key: key.map(str::to_owned), insecure: false, ..introduce(you, 7) }
+    }
+
+    #[test]
+    fn a_peer_is_a_host_with_or_without_a_port() {
+        let peer = |host: &str, port| Ok(DoctorPeer { host: host.to_owned(), port });
+        for (text, wanted) in [
+            ("host", peer("host", PORT)),
+            ("host:80", peer("host", 80)),
+            ("192.0.2.1:65535", peer("192.0.2.1", 65535)),
+            ("::1", peer("::1", PORT)),
+            ("[::1]", peer("::1", PORT)),
+            ("[::1]:80", peer("::1", 80)),
+        ] {
+            assert_eq!(DoctorPeer::parse(text), wanted, "{text}");
+        }
+        for text in ["host:99999", "host:0", "host:", "[::1]:99999", "[::1]80x"] {
+            let error = DoctorPeer::parse(text).unwrap_err();
+            assert!(error.ends_with("is no port from 1 to 65535"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ const WRONG: i32 = 125;
 const FOREIGN: [&str; 4] = ["invalid digit", "float literal", "target type", "panicked"];
 
 /// Arguments that cannot be used, and what is said about them.
-const REFUSED: [(&str, &str); 29] = [
+const REFUSED: [(&str, &str); 30] = [
     ("run --lib /nosuch.so true", "cannot use the library /nosuch.so: No such file"),
     ("run --fault drop=200% true", "a share such as 1%, from 0% to 100%"),
     ("run --fuzz-faults 5..3 true", "the first and one more than the last"),
@@ -25,6 +25,7 @@ const REFUSED: [(&str, &str); 29] = [
     ("perf 127.0.0.1 -P 0", "1 to 256 streams, not 0"),
     ("perf server --patience x", "not a whole number, 0 or more"),
     ("perf server -1 -d nosuch", "there is no device nosuch here; there are weft0"),
+    ("doctor --peer localhost:99999", "`99999` is no port from 1 to 65535"),
     ("perf --bogus", "unexpected argument '--bogus' found"),
     ("sim", "Usage: weft sim"),
     ("sim run nosuch", "there is no scenario `nosuch`; `weft sim list` names them"),
