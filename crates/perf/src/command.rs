@@ -295,7 +295,7 @@ impl Client {
     fn options(&self) -> client::ClientOptions {
         let tests = self.sizes().into_iter().map(|bytes| self.test(bytes)).collect();
         let PortArgs { port, device, .. } = self.place.clone();
-        let host = self.host.clone().unwrap_or_default();
+        let host = bare(self.host.as_deref().unwrap_or_default()).to_owned();
         client::ClientOptions { host, port, tests, device, json: self.json }
     }
 
@@ -339,6 +339,12 @@ impl Client {
     }
 }
 
+/// A host without the brackets that stand around an IPv6 address where a port may follow.
+fn bare(host: &str) -> &str {
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    inner.unwrap_or(host)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -373,6 +379,13 @@ mod tests {
             assert_eq!((test.operation, test.bytes), (TestOperation::Write, SIZE));
             assert_eq!(test.amount, TestAmount::Seconds(10.0));
             test.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_may_have_brackets() {
+        for line in ["[::1]", "::1"] {
+            assert_eq!(client(line).host, "::1");
         }
     }
 
