@@ -45,7 +45,7 @@ struct RawStep {
 
 /// A distance in time or in what the fault counts.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`every` is a time such as \"1s\", or a count")]
 enum Every {
     Count(u64),
     Time(String),
@@ -53,7 +53,7 @@ enum Every {
 
 /// A program by its name, or a process by its rank.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`process` is a program's name, or a rank")]
 enum ProcessChoice {
     Rank(u32),
     Name(String),
@@ -70,11 +70,17 @@ struct RawExpect {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`exit` is a status from 0 to 255, a list of them, or \"any\"")]
 enum RawExit {
     One(u8),
     Several(Vec<u8>),
-    Word(String),
+    Word(ExitWord),
+}
+
+#[derive(Debug, Deserialize)]
+enum ExitWord {
+    #[serde(rename = "any")]
+    Any,
 }
 
 /// How CMD is to end.
@@ -164,7 +170,17 @@ impl SourceText<'_> {
 
     fn refusal(&self, error: &toml::de::Error) -> anyhow::Error {
         let message = error.message().trim().replace('\n', "; ");
-        self.error(error.span().unwrap_or_default(), &message)
+        let span = error.span().unwrap_or_default();
+        match self.key_before(&span).filter(|_| message.starts_with("invalid ")) {
+            Some(key) => self.error(span.clone(), &format!("`{key}`: {message}")),
+            None => self.error(span, &message),
+        }
+    }
+
+    /// The key whose value begins at a place.
+    fn key_before(&self, span: &Range<usize>) -> Option<&str> {
+        let before = self.0.get(..span.start)?;
+        Some(before.lines().last()?.rsplit_once('=')?.0.trim())
     }
 
     fn time_ns(&self, time: &Spanned<String>) -> Result<u64> {
@@ -257,11 +273,7 @@ impl SourceText<'_> {
             expect.exit = match exit.get_ref() {
                 RawExit::One(status) => ExpectedExit::Statuses(vec![*status]),
                 RawExit::Several(statuses) => ExpectedExit::Statuses(statuses.clone()),
-                RawExit::Word(word) if word == "any" => ExpectedExit::ByItself,
-                RawExit::Word(_) => {
-                    let what = "`exit` is a status, a list of them, or \"any\"";
-                    return Err(self.error(exit.span(), what));
-                }
+                RawExit::Word(ExitWord::Any) => ExpectedExit::ByItself,
             };
         }
         if let Some(within) = self.optional_time(raw.within.as_ref())? {
@@ -344,7 +356,16 @@ mod tests {
         assert!(step("fault = \"hang; rnr:1\"").starts_with("line 3: a step has one fault"));
         let mixed = step("fault = \"hang\"\nafter = 1\nrepeat = 2\nevery = \"1s\"");
         assert!(mixed.starts_with("line 6: `every` is a time"), "{mixed}");
-        assert!(refusal("[expect]\nexit = \"x\"").starts_with("line 2: `exit` is a status"));
+        for exit in ["\"x\"", "-1", "256", "1.5", "[0, -1]", "true"] {
+            let said = refusal(&format!("[expect]\nexit = {exit}"));
+            assert!(said.starts_with("line 2: `exit` is a status from 0 to 255"), "{said}");
+        }
+        let process = step("fault = \"hang\"\nprocess = -1");
+        assert!(process.starts_with("line 4: `process` is a program's name"), "{process}");
+        let every = step("fault = \"hang\"\nafter = 1\nrepeat = 2\nevery = -1");
+        assert!(every.starts_with("line 6: `every` is a time such as"), "{every}");
+        let within = refusal("[expect]\nwithin = 5");
+        assert!(within.starts_with("line 2: `within`: invalid type: integer `5`"), "{within}");
         assert!(refusal("[expect]\nrecovers_to = 2.0").contains("line 2: `recovers_to`"));
         assert!(refusal("[expect]\nrecovers_within = \"1s\"").contains("needs `recovers_to`"));
         assert!(refusal("a = ").starts_with("line 1: "));
