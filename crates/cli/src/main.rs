@@ -27,6 +27,7 @@ mod preload;
 mod program;
 mod reference;
 mod run;
+mod run_log;
 mod scenario;
 mod stubs;
 mod sys;
@@ -58,13 +59,10 @@ fn weft(line: Vec<OsString>) -> u8 {
         Err(answer) => return degen::command::print_answer(&answer),
     };
     match cli.command {
-        WeftCommand::Run(run) => {
-            run::run(&run).unwrap_or_else(|failure| {
-                // Without a stderr the status alone must do.
-                let _ = writeln!(std::io::stderr(), "weft: {:#}", failure.error);
-                failure.status
-            })
-        }
+        WeftCommand::Run(run) => run::run(&run).unwrap_or_else(|failure| {
+            run_log::fail(&format!("{:#}", failure.error));
+            failure.status
+        }),
         WeftCommand::Doctor(options) => doctor::main(&options).unwrap_or_else(failed),
         WeftCommand::Info(options) => status_of(info::main(&options)),
         WeftCommand::Wan(wan) => {

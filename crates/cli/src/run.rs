@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Error, Result};
@@ -15,7 +15,7 @@ use crate::args::{Level, RunOptions};
 use crate::program::Executable;
 use crate::scenario::{self, Expectations, ExpectedExit, ScenarioFile, ScenarioManner};
 use crate::watch::Watch;
-use crate::{OUR_FAILURE, capture, library, preload, stubs, sys, variables};
+use crate::{OUR_FAILURE, capture, library, preload, run_log, stubs, sys, variables};
 
 const PRELOAD: &str = "LD_PRELOAD";
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -92,8 +92,7 @@ fn judge(options: &RunOptions, environment: &Environment) -> Result<u8, RunFailu
     options.fault.iter().cloned().for_each(|more| plan.add(more));
     environment.check_passthrough(&plan).map_err(ours)?;
     let plan = plan.seeded(RandomState::new().hash_one(0) >> SEED_SHIFT);
-    // Without a stderr the seed is lost, and nothing else.
-    let _ = writeln!(io::stderr(), "weft: scenario {name}: {plan}");
+    run_log::say(&format!("scenario {name}: {plan}"));
     let manner = ScenarioManner::default();
     let outcome = scenario::run_scenario(&options.command, environment, &plan, &expect, manner)
         .map_err(started)?;
@@ -129,8 +128,7 @@ fn plan_faults(options: &RunOptions, environment: &mut Environment) -> Result<()
     options.fault.iter().cloned().for_each(|more| plan.add(more));
     environment.check_passthrough(&plan)?;
     let plan = plan.seeded(RandomState::new().hash_one(0) >> SEED_SHIFT);
-    // Without a stderr the seed is lost, and nothing else.
-    let _ = writeln!(io::stderr(), "weft: going wrong on purpose: {plan}");
+    run_log::say(&format!("going wrong on purpose: {plan}"));
     environment.set("WEFT_FAULT", plan.to_string().into());
     Ok(())
 }
@@ -275,8 +273,7 @@ impl Environment {
     /// Says `text` on stderr, unless the log level is below warnings.
     fn warn(&self, text: &str) {
         if !self.is_quiet() {
-            // Without a stderr there is nobody to warn.
-            let _ = writeln!(io::stderr(), "weft: warning: {text}");
+            run_log::warn(text);
         }
     }
 }

@@ -10,7 +10,6 @@
 //! Order: [`Watch::wanted`] before CMD starts, [`Watch::conclude`] when it has ended.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -19,6 +18,7 @@ use weft_host::{DeviceId, Devices};
 
 use crate::args::RunOptions;
 use crate::run::Environment;
+use crate::run_log::say;
 use crate::sys::{self, ChildExit};
 use crate::tally_file::TallyFile;
 use crate::{NO_TRAFFIC, variables};
@@ -131,11 +131,6 @@ fn idle(totals: &Totals) -> String {
         "no RDMA device was opened; `weft doctor CMD` says what may keep Weft out of CMD"
     };
     format!("no RDMA operation ran, as --require-traffic asks: {how_far}")
-}
-
-fn say(text: &str) {
-    // Without a stderr the status alone must do.
-    let _ = writeln!(io::stderr(), "weft: {text}");
 }
 
 #[cfg(test)]

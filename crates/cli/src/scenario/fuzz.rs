@@ -2,13 +2,13 @@
 //! first that fails.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 
 use anyhow::Result;
 use weft_fault::FaultPlan;
 
 use super::{Expectations, ScenarioManner, ScenarioOutcome, limit_of, run_scenario};
 use crate::run::Environment;
+use crate::run_log::{self, say};
 use crate::sys;
 
 /// Seeds from one to before another.
@@ -92,7 +92,7 @@ pub fn fuzz(
         return Ok(1);
     }
     if !is_read {
-        say("warning: no process of CMD has used a device of Weft: nothing went wrong for any");
+        run_log::warn("no process of CMD has used a device of Weft: nothing went wrong for any");
     }
     say(&format!(
         "no failure under the plans of seeds {} to {}, each with {} for CMD",
@@ -117,11 +117,6 @@ fn as_scenario(plan: &FaultPlan) -> String {
         text.push_str(&format!("[[step]]\nfault = \"{fault}\"\n"));
     }
     text
-}
-
-fn say(text: &str) {
-    // Without a stderr the status alone must do.
-    let _ = writeln!(io::stderr(), "weft: {text}");
 }
 
 #[cfg(test)]

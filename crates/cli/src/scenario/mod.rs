@@ -33,6 +33,7 @@ use progress::ProgressLog;
 use verdict::{Judgement, RunEnd, RunRecord, TimelineEntry, show_ms};
 
 use crate::run::Environment;
+use crate::run_log;
 use crate::sys::{self, Child, SpawnManner};
 
 /// How often the processes are asked how far they are.
@@ -89,35 +90,37 @@ impl ScenarioOutcome {
 
     /// Writes it to stderr: a timeline, or one line of JSON.
     pub fn print(&self, name: &str, plan: &FaultPlan, json: bool) {
-        let mut text = String::new();
-        if json {
-            let outcome = OutcomeJson {
-                scenario: name,
-                plan: plan.to_string(),
-                ok: self.is_ok(),
-                end: self.end(),
-                expectations: &self.judged,
-                timeline: &self.timeline,
-            };
-            text = serde_json::to_string(&outcome).unwrap_or_default() + "\n";
-        } else {
-            text.push_str("weft: timeline, in milliseconds:\n");
-            for TimelineEntry { at_ms, pid, process, rank, what } in &self.timeline {
-                let pid = pid.map(|pid| format!(" [{pid}]")).unwrap_or_default();
-                let rank = rank.map(|rank| format!(" rank {rank}")).unwrap_or_default();
-                let who = process.as_deref().unwrap_or(if pid.is_empty() { "" } else { "?" });
-                let gap = if who.is_empty() { "" } else { ": " };
-                text.push_str(&format!("{at_ms:10.0}  {who}{pid}{rank}{gap}{what}\n"));
-            }
-            for Judgement { expectation, wanted, got, ok } in &self.judged {
-                let word = if *ok { "ok" } else { "FAILED" };
-                text.push_str(&format!("weft: {word}: {expectation}: {wanted}; it was {got}\n"));
-            }
-            let word = if self.is_ok() { "passed" } else { "FAILED" };
-            text.push_str(&format!("weft: scenario {name}: {word}\n"));
+        if !json {
+            return run_log::say_lines(&self.timeline(name));
         }
+        let outcome = OutcomeJson {
+            scenario: name,
+            plan: plan.to_string(),
+            ok: self.is_ok(),
+            end: self.end(),
+            expectations: &self.judged,
+            timeline: &self.timeline,
+        };
+        let line = serde_json::to_string(&outcome).unwrap_or_default() + "\n";
         // Without a stderr the status alone must do.
-        let _ = io::stderr().write_all(text.as_bytes());
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+
+    fn timeline(&self, name: &str) -> String {
+        let mut text = String::from("weft: timeline, in milliseconds:\n");
+        for TimelineEntry { at_ms, pid, process, rank, what } in &self.timeline {
+            let pid = pid.map(|pid| format!(" [{pid}]")).unwrap_or_default();
+            let rank = rank.map(|rank| format!(" rank {rank}")).unwrap_or_default();
+            let who = process.as_deref().unwrap_or(if pid.is_empty() { "" } else { "?" });
+            let gap = if who.is_empty() { "" } else { ": " };
+            text.push_str(&format!("{at_ms:10.0}  {who}{pid}{rank}{gap}{what}\n"));
+        }
+        for Judgement { expectation, wanted, got, ok } in &self.judged {
+            let word = if *ok { "ok" } else { "FAILED" };
+            text.push_str(&format!("weft: {word}: {expectation}: {wanted}; it was {got}\n"));
+        }
+        let word = if self.is_ok() { "passed" } else { "FAILED" };
+        text + &format!("weft: scenario {name}: {word}\n")
     }
 }
 

@@ -171,3 +171,31 @@ fn help_is_an_answer() {
     }
     assert_eq!(text(&help.stderr), "");
 }
+
+#[test]
+fn each_line_of_its_own_is_an_object_where_json_is_asked_for() {
+    let dir = Dir::new("log-format");
+    let scenario = dir.write("some.toml", "name = \"some\"\n").display().to_string();
+    for (line, level, message) in [
+        ("--fault drop=1%;seed=3 true", "info", "going wrong on purpose: drop=1%; seed=3"),
+        ("--stats true", "info", "no RDMA device was opened"),
+        ("--require-traffic true", "info", "no RDMA operation ran, as --require-traffic asks"),
+        ("/nonexistent/program", "error", "cannot run /nonexistent/program: No such file"),
+        ("--lib /nosuch.so true", "error", "cannot use the library /nosuch.so"),
+        (&format!("--scenario {scenario} true"), "info", "scenario some: passed"),
+        ("true", "warning", "WEFT_BOGUS is not a variable of Weft"),
+    ] {
+        let mut command = weft();
+        command.env("WEFT_LOG_FORMAT", "json").env("WEFT_BOGUS", "1");
+        let output = command.arg("run").args(line.split(' ')).output().unwrap();
+        let said = text(&output.stderr);
+        let objects = said.lines().map(|line| {
+            serde_json::from_str::<serde_json::Value>(line)
+                .unwrap_or_else(|error| panic!("{error}: {line}"))
+        });
+        let is_it = |object: &serde_json::Value| {
+            object["level"] == level && object["message"].as_str().unwrap().starts_with(message)
+        };
+        assert_eq!(objects.filter(is_it).count(), 1, "{line}: {message} is not in\n{said}");
+    }
+}
