@@ -95,7 +95,7 @@ fn weft(line: Vec<OsString>) -> u8 {
 /// Prints a script of `shell` that completes commands and options.
 fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut visible(), "weft", &mut script);
+    clap_complete::generate(shell, &mut visible(&Cli::command()), "weft", &mut script);
     std::io::stdout().write_all(&script).context("writing to stdout")
 }
 
@@ -118,11 +118,19 @@ fn write_pages(dir: Option<&Path>, markdown: Option<&Path>) -> anyhow::Result<()
         .with_context(|| format!("cannot write manual pages into {}", dir.display()))
 }
 
-/// Commands without the hidden ones, for shell completion.
-fn visible() -> clap::Command {
-    let all = Cli::command();
-    let shown = all.get_subcommands().filter(|command| !command.is_hide_set());
-    clap::Command::new("weft").args(all.get_arguments().cloned()).subcommands(shown.cloned())
+/// `command` without the hidden ones of its subcommands, for shell completion.
+fn visible(command: &clap::Command) -> clap::Command {
+    let shown: Vec<_> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+    if shown.is_empty() {
+        return command.clone();
+    }
+    // Subcommands cannot be taken out of a command, so it is made anew, with what scripts are made
+    // of. Names have to be static, and this process ends when it has printed the script.
+    let name: &'static str = Box::leak(command.get_name().into());
+    clap::Command::new(name)
+        .about(command.get_about().cloned().unwrap_or_default())
+        .args(command.get_arguments().cloned())
+        .subcommands(shown.into_iter().map(visible))
 }
 
 fn status_of(result: anyhow::Result<()>) -> u8 {
