@@ -92,8 +92,8 @@ impl BenchLab {
         let mut gcc = Command::new(compiler);
         gcc.args(["-O2", "-o"]).args([&program, &file]).args(libraries);
         let output = gcc.output().with_context(|| format!("running {compiler}"))?;
-        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "{compiler}: {}", said());
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{compiler}: {}", complaint(&said));
         Ok(program)
     }
 
@@ -124,6 +124,13 @@ impl Drop for BenchLab {
     }
 }
 
+/// Why a compiler gave up: of a missing header without the place that includes it, so that it is
+/// the same for all programs that need it.
+fn complaint(said: &str) -> &str {
+    let fatal = said.lines().find_map(|line| line.split_once(" fatal error: "));
+    fatal.map_or(said.trim_end(), |(_, what)| what)
+}
+
 /// Whether a program of this name can be run.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -138,6 +145,20 @@ fn is_executable(file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_header_is_one_reason_for_all_programs() {
+        let said = |name| {
+            format!(
+                "/tmp/{name}:12:10: fatal error: a/b.h: No such file\ncompilation terminated.\n"
+            )
+        };
+        for name in ["load.c", "calls.c"] {
+            assert_eq!(complaint(&said(name)), "a/b.h: No such file");
+        }
+        let other = "ld: cannot find -lfabric\ncollect2: error: ld returned 1\n";
+        assert_eq!(complaint(other), other.trim_end());
+    }
 
     #[test]
     fn programs_are_looked_for_along_path() {

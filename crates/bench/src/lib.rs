@@ -28,6 +28,7 @@ mod probes;
 mod process;
 mod progress;
 mod reading;
+mod reasons;
 mod report;
 mod rounds;
 mod rows;

@@ -14,6 +14,7 @@ use crate::machine::{self, Disturbance, Usage};
 use crate::probes::BenchProbe;
 use crate::progress::BenchProgress;
 use crate::reading::{ProbeReading, Readings, record};
+use crate::reasons::by_reason;
 use crate::sys;
 
 /// Rounds whose medians are a result.
@@ -28,8 +29,8 @@ pub struct BenchResults {
     /// Series of readings.
     pub readings: Readings,
     /// What was not measured, and why.
-    missing: Vec<String>,
-    failed: Vec<String>,
+    missing: Vec<(String, String)>,
+    failed: Vec<(String, String)>,
     /// Probes that have failed and are not run again.
     out: BTreeSet<String>,
     disturbance: Disturbance,
@@ -168,8 +169,8 @@ impl Keeper for BenchResults {
             ProbeOutcome::Missing(why) => (&mut self.missing, why),
             ProbeOutcome::Failed(why) => (&mut self.failed, why),
         };
-        list.push(format!("{name}: {why}"));
-        self.out.insert(name);
+        self.out.insert(name.clone());
+        list.push((name, why));
         Ok(())
     }
 }
@@ -194,7 +195,7 @@ impl BenchResults {
     /// What is not in the tables.
     pub fn gaps(&self) -> String {
         let mut text = String::new();
-        for gap in &self.missing {
+        for gap in by_reason(pairs(&self.missing)) {
             text += &format!("\nNot measured: {gap}.");
         }
         if !self.missing.is_empty() {
@@ -213,8 +214,8 @@ impl BenchResults {
             "seconds": self.seconds,
             "disturbance": self.disturbance,
             "series": self.readings,
-            "missing": self.missing,
-            "failed": self.failed,
+            "missing": sentences(&self.missing),
+            "failed": sentences(&self.failed),
         })
     }
 
@@ -225,7 +226,19 @@ impl BenchResults {
     pub fn check(&self) -> Result<()> {
         match self.failed.len() {
             0 => Ok(()),
-            count => bail!("{count} measurements failed:\n{}", self.failed.join("\n")),
+            count => {
+                let reasons = by_reason(pairs(&self.failed));
+                bail!("{count} measurements failed:\n{}", reasons.join("\n"))
+            }
         }
     }
+}
+
+fn pairs(gaps: &[(String, String)]) -> impl Iterator<Item = (&String, &String)> {
+    gaps.iter().map(|(name, why)| (name, why))
+}
+
+/// One for each, for programs.
+fn sentences(gaps: &[(String, String)]) -> Vec<String> {
+    gaps.iter().map(|(name, why)| format!("{name}: {why}")).collect()
 }

@@ -5,6 +5,7 @@ use weft_chart::{markdown, number};
 use crate::figure::{Claim, ClaimRatio, Figure};
 use crate::journal::{Journal, JournalHead};
 use crate::reading::{Readings, speed_sentence};
+use crate::reasons::by_reason;
 
 /// All of it, in Markdown.
 pub fn text(journal: &Journal) -> String {
@@ -26,8 +27,8 @@ pub fn text(journal: &Journal) -> String {
             text += &format!("- {}\n", verdict(claim, &journal.readings).sentence);
         }
     }
-    for (name, why) in &journal.missing {
-        text += &format!("\nNot measured: {name}: {why}.");
+    for gap in by_reason(journal.missing.iter()) {
+        text += &format!("\nNot measured: {gap}.");
     }
     text.push('\n');
     text

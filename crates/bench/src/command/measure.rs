@@ -14,6 +14,7 @@ use crate::journal::{Journal, JournalHead, SCHEMA};
 use crate::lab::BenchLab;
 use crate::output::{self, IntoArgs};
 use crate::probes::BenchProbe;
+use crate::reasons::by_reason;
 use crate::suites::{BenchSuite, FigureDraft, SUITES, Scope};
 use crate::{machine, rounds, summary, sys};
 
@@ -105,11 +106,12 @@ fn hand_in(journal: &Journal, path: &Path, into: &IntoArgs) -> Result<()> {
         output::print(&text)?;
     }
     eprintln!("The results are in {}.", path.display());
-    let failed: Vec<String> =
-        journal.failed.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-    match failed.len() {
+    match journal.failed.len() {
         0 => Ok(()),
-        count => bail!("{count} measurements failed:\n{}", failed.join("\n")),
+        count => {
+            let reasons = by_reason(journal.failed.iter());
+            bail!("{count} measurements failed:\n{}", reasons.join("\n"))
+        }
     }
 }
 
