@@ -23,7 +23,6 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::FileType;
-use rustix::io::Errno;
 use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::Mutex;
 
@@ -37,7 +36,7 @@ use crate::messages::{
 };
 use crate::meter::{Meter, add};
 use crate::path_set::{IS_TAKEN, PathSet};
-use crate::received_file::{LargeFile, write_small};
+use crate::received_file::{LargeFile, is_fatal, write_small};
 use crate::record::SourceIdentity;
 use crate::rel_path::{RelPath, escape, is_companion};
 use crate::work_queue::WorkQueue;
@@ -634,11 +633,4 @@ enum FileDecision {
     Want,
     Skip,
     Later(ReceiveWork),
-}
-
-/// Whether no other file would fare better.
-fn is_fatal(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    let fatal = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO, Errno::MFILE, Errno::NFILE];
-    errno.is_some_and(|errno| fatal.contains(&errno))
 }

@@ -189,7 +189,13 @@ impl LargeFile {
         self.file.set_len(self.size)?;
         for step in FINISH {
             match step {
-                FinishStep::SetAttributes => tree.set_attributes(self.file.as_fd(), entry)?,
+                FinishStep::SetAttributes => {
+                    let set = tree.set_attributes(self.file.as_fd(), entry);
+                    if let Err(error) = set {
+                        *is_finished = discard_refused(place, &error)?;
+                        return Err(error);
+                    }
+                }
                 FinishStep::FlushFile if is_flushed => {
                     rustix::fs::fsync(&self.file)?;
                     let unread = std::mem::take(&mut self.state.lock().unread);
@@ -200,16 +206,37 @@ impl LargeFile {
                     *is_finished = true;
                 }
                 FinishStep::FlushDirectory if is_flushed => rustix::fs::fsync(&*place.dir)?,
-                FinishStep::RemoveRecord => {
-                    place.beside(RECORD).remove()?;
-                    // Left by one that was killed while it wrote.
-                    place.beside(NEW_RECORD).remove()?;
-                }
+                FinishStep::RemoveRecord => remove_records(place)?,
                 FinishStep::FlushFile | FinishStep::FlushDirectory => {}
             }
         }
         Ok(())
     }
+}
+
+/// Removes a partial file whose attributes cannot be set, and its record, since the same copy again
+/// would not get any further with it; whether it did. After an error that ends the whole copy it
+/// stays.
+fn discard_refused(place: &EntryPlace, error: &io::Error) -> io::Result<bool> {
+    if is_fatal(error) {
+        return Ok(false);
+    }
+    remove_records(place)?;
+    place.beside(PART).remove()?;
+    Ok(true)
+}
+
+fn remove_records(place: &EntryPlace) -> io::Result<()> {
+    place.beside(RECORD).remove()?;
+    // Left by one that was killed while it wrote.
+    place.beside(NEW_RECORD).remove()
+}
+
+/// Whether no other file would fare better.
+pub(crate) fn is_fatal(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let fatal = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO, Errno::MFILE, Errno::NFILE];
+    errno.is_some_and(|errno| fatal.contains(&errno))
 }
 
 /// Reads pieces, which were flushed, from the disk, and compares their hashes.
@@ -335,6 +362,27 @@ mod tests {
         // One that was due before, and comes late.
         file.checkpoint(&place).unwrap();
         assert_eq!(names(&dir), ["big"]);
+    }
+
+    #[test]
+    fn a_file_whose_attribute_is_refused_leaves_nothing() {
+        let dir = weft_testkit::Dir::new("refused-attribute");
+        let (tree, place) = tree(&dir);
+        let file = open(&place, PIECE_MAX, 1);
+        let bytes = vec![7; PIECE_MAX as usize];
+        let hash = Some(*blake3::hash(&bytes).as_bytes());
+        let piece = FilePiece { file: 0, offset: 0, len: PIECE_MAX, hash, is_last: true };
+        file.take(&piece, Some(&bytes)).unwrap();
+        file.checkpoint(&place).unwrap();
+        assert_eq!(names(&dir).len(), 2);
+        // Longer than any system has names.
+        let name = [&b"user."[..], &[b'x'; 300]].concat();
+        let refused = ListedEntry { xattrs: vec![(name, vec![1])], ..entry(PIECE_MAX) };
+        file.finish(&tree, &place, &refused).unwrap_err();
+        assert!(names(&dir).is_empty(), "{:?}", names(&dir));
+        // One that was due before, and comes late.
+        file.checkpoint(&place).unwrap();
+        assert!(names(&dir).is_empty(), "{:?}", names(&dir));
     }
 
     /// By another copy, or by whoever may write there.
