@@ -7,16 +7,19 @@
 //!
 //! Order: [`send`] at one end, [`receive`] or [`receive_file`] at the other.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FileType, Mode};
 use weft_os::blocking::Blocking;
 use weft_session::{ChannelSender, MessageChannel};
 
-use crate::destination::{DestinationTree, EntryPlace, expand_home};
+use crate::destination::{DestinationTree, EntryPlace};
 use crate::messages::{
     FilePiece, PIECE_MAX, ToReceiver, ToSender, parse_message, parse_replies, send_message,
     send_replies,
@@ -164,7 +167,8 @@ struct NewFile {
 impl NewFile {
     fn open(destination: &[u8]) -> Result<Self> {
         let shown = escape(destination);
-        let is_dir = destination.ends_with(b"/") || expand_home(destination).is_dir();
+        let is_dir =
+            destination.ends_with(b"/") || Path::new(OsStr::from_bytes(destination)).is_dir();
         ensure!(!is_dir, "{shown} is a directory: a stream needs a name");
         let tree = DestinationTree::open(destination, 1, false, false)?;
         let path = tree.map(RelPath::parse(b"-")?, true)?;

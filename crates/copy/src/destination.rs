@@ -254,7 +254,7 @@ impl DestinationTree {
         has_directory: bool,
         dry_run: bool,
     ) -> Result<Self> {
-        let named = expand_home(destination);
+        let named = PathBuf::from(OsStr::from_bytes(destination));
         let is_dir = fs::metadata(&named).map(|metadata| metadata.is_dir());
         let needs_dir = !is_single(sources, has_directory) || destination.ends_with(b"/");
         let shown = escape(destination);
@@ -416,7 +416,8 @@ pub fn modified(stat: &Stat) -> SourceTime {
     SourceTime { secs: stat.st_mtime, nanos }
 }
 
-/// `~` and `~/` at the start of a path are the home directory.
+/// `~` and `~/` at the start of a path at a far end are the home directory, which the shell there
+/// would have made of them. A path here comes as the shell here has left it.
 pub fn expand_home(path: &[u8]) -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     match (path.strip_prefix(b"~"), home) {

@@ -5,6 +5,7 @@
 //! Order: [`serve`] with the request.
 
 use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
 
 use anyhow::{Context, Result};
 use weft_os::sys;
@@ -27,12 +28,14 @@ pub fn serve(channel: &MessageChannel, request: &[u8]) -> Result<()> {
     let meter = Meter::new(ShowStyle::Silent, false);
     match request {
         CopyRequest::Receive { destination, options } => {
+            let destination = expand_home(&destination).into_os_string().into_vec();
             receive::receive(channel, &destination, &options, None, None, &meter)?;
             // All is there and has been said; a near end that has heard it may be gone.
             let _ = channel.finish(END_LIMIT);
             return Ok(());
         }
         CopyRequest::ReceiveStream { destination } => {
+            let destination = expand_home(&destination).into_os_string().into_vec();
             byte_stream::receive_file(channel, &destination, &meter)?;
         }
         CopyRequest::SendStream { source, limit_bps } => {

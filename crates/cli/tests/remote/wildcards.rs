@@ -30,6 +30,9 @@ fn the_far_end_expands_names_and_nothing_in_them_is_run() {
     host.dir.write("~", "tilde");
     host.copied(&["-q", &host.far("~*"), "tilde"]);
     assert_eq!(fs::read_to_string(host.dir.path("tilde")).unwrap(), "tilde");
+    // Nor here, where the shell has left it because it was quoted.
+    host.copied(&["-q", &host.far("from/3.txt"), "~"]);
+    assert_eq!(fs::read_to_string(host.dir.path("~")).unwrap(), "from/3.txt");
     let none = host.cp(&["-q", &host.far("from/*.none"), "nothing"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none.stderr).contains("*.none: No such file"), "{}", text(&none.stderr));
