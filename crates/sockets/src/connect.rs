@@ -29,6 +29,7 @@ use crate::conn::attempt::{ConnectAttempt, Decision};
 use crate::conn::inner::ConnInner;
 use crate::conn::state::ConnPhase;
 use crate::conn::table::ConnTable;
+use crate::conn::waiter::{ConnectWaiter, SocketBefore};
 use crate::conn::{ConnPart, SdpConn};
 use crate::fabric::{Fabric, conn_param};
 use crate::names::SocketEnds;
@@ -81,10 +82,7 @@ pub fn connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
 /// The arguments of a `connect`, and the state of its socket.
 struct ConnectCall {
     fd: RawFd,
-    /// The flags of the application's socket before the call.
-    flags: c_int,
-    /// `TCP_FASTOPEN_CONNECT`: the kernel calls with the first bytes only, of which TCP has none.
-    is_fast: bool,
+    before: SocketBefore,
     remote: SocketAddr,
     strict: bool,
     conn: Arc<SdpConn>,
@@ -98,7 +96,7 @@ impl ConnectCall {
         fd: RawFd,
         remote: SocketAddr,
     ) -> Result<Self, &'static str> {
-        let flags = sys::flags(fd).map_err(|_| "it is closed")?;
+        let before = SocketBefore::of(fd).map_err(|_| "it is closed")?;
         let mut local = sys::local(fd).map_err(|_| "it has no address")?;
         if local.port() == 0 {
             local.set_ip(any(&remote, local.ip()));
@@ -114,13 +112,12 @@ impl ConnectCall {
             conn.finish(&mut conn.lock());
             return Err(why);
         }
-        let is_fast = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) == Some(1);
-        Ok(Self { fd, flags, is_fast, remote, strict, conn, table })
+        Ok(Self { fd, before, remote, strict, conn, table })
     }
 
     /// Connects by TCP too, and waits for the decision if the application's socket is blocking.
     fn finish(self) -> ConnectResult {
-        let waits = self.flags & libc::O_NONBLOCK == 0;
+        let waits = self.before.blocks();
         let raised = match self.prepare(waits) {
             Ok(raised) => raised,
             Err(None) if self.strict => return self.refuse(None),
@@ -136,12 +133,9 @@ impl ConnectCall {
     /// Puts all parts of the connection in place; returns what is raised at the decision.
     fn prepare(&self, waits: bool) -> Result<RawFd, Option<c_int>> {
         let tcp = sys::duplicate(self.fd).map_err(|_| None)?;
-        let waiter = fds::high(sys::event().map_err(|_| None)?);
-        sys::set_flags(self.fd, self.flags | libc::O_NONBLOCK).map_err(|_| None)?;
-        if self.is_fast {
-            self.set_fast(false);
-        }
-        let raised = waiter.as_raw_fd();
+        let event = fds::high(sys::event().map_err(|_| None)?);
+        self.before.prepare(self.fd).map_err(|_| None)?;
+        let raised = event.as_raw_fd();
         let mut inner = self.conn.lock();
         let source = self.conn.fd_source(ConnPart::Shadow);
         inner.shadow = Some(WatchedFd::new(tcp, Interest::NONE, source));
@@ -153,7 +147,8 @@ impl ConnectCall {
             self.install(&mut inner, true).map_err(|_| None)?;
         }
         if let Some(attempt) = &mut inner.attempt {
-            attempt.begin_waiting(waits.then_some(waiter));
+            let waiter = || ConnectWaiter::new(event, self.before, self.strict);
+            attempt.begin_waiting(waits.then(waiter));
         }
         Ok(raised)
     }
@@ -248,7 +243,7 @@ impl ConnectCall {
         } else {
             sys::set_room(theirs.as_raw_fd());
         }
-        sys::inherit(fd, &theirs, self.flags);
+        sys::inherit(fd, &theirs, self.before.flags());
         inner.is_abortive = sys::resets_at_close(fd);
         sys::set_reset_at_close(theirs.as_raw_fd(), inner.is_abortive);
         self.table.add_app_socket(app.other(), Arc::clone(&self.conn));
@@ -262,17 +257,7 @@ impl ConnectCall {
     /// Leaves the application's socket to the kernel.
     fn give_up(&self) {
         self.conn.finish(&mut self.conn.lock());
-        // It had these before.
-        let _ = sys::set_flags(self.fd, self.flags);
-        if self.is_fast {
-            self.set_fast(true);
-        }
-    }
-
-    /// Sets `TCP_FASTOPEN_CONNECT`; without effect once TCP is called.
-    fn set_fast(&self, is_fast: bool) {
-        let value = c_int::from(is_fast).to_ne_bytes();
-        sys::set_option(self.fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &value);
+        self.before.restore(self.fd);
     }
 }
 

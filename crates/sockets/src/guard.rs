@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use weft_os::calls;
 use weft_os::thread::Uncancelled;
 
 thread_local! {
@@ -9,8 +10,8 @@ thread_local! {
 }
 
 /// The hooks of this thread call the real functions until it is dropped. A cancellation of the
-/// thread waits for that too, or for [`weft_os::calls::sleeping`]: what it has locked when it ends
-/// stays locked for ever.
+/// thread waits for that too, or for [`sleeping`]: what it has locked when it ends stays locked for
+/// ever.
 pub struct HookGuard {
     _uncancelled: Uncancelled,
 }
@@ -19,6 +20,16 @@ pub struct HookGuard {
 pub fn enter() -> HookGuard {
     DEPTH.set(DEPTH.get() + 1);
     HookGuard { _uncancelled: Uncancelled::begin() }
+}
+
+/// Does `sleep`, in which this thread may be cancelled and holds no lock. What runs on it
+/// meanwhile, and once it was cancelled, is the application's: handlers of signals, and those that
+/// clean up.
+pub fn sleeping<T>(sleep: impl FnOnce() -> T) -> T {
+    let depth = DEPTH.replace(0);
+    let result = calls::sleeping(sleep);
+    DEPTH.set(DEPTH.get() + depth);
+    result
 }
 
 /// Whether this thread calls for the library itself.
@@ -33,6 +44,7 @@ pub fn stay() {
 
 impl Drop for HookGuard {
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        // A thread that was cancelled where it slept has left already.
+        DEPTH.set(DEPTH.get().saturating_sub(1));
     }
 }

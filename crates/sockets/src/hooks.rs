@@ -13,7 +13,6 @@ use std::ptr;
 use std::sync::Arc;
 
 use libc::{epoll_event, sockaddr, sockaddr_storage, socklen_t};
-use weft_os::calls::sleeping;
 
 use crate::accept::{AcceptResult, accepted};
 use crate::address;
@@ -120,7 +119,7 @@ fn take_connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
 /// waits.
 fn await_outcome(fd: RawFd) -> ConnectResult {
     let limit = sys::send_limit(fd);
-    match sleeping(|| sys::poll(fd, libc::POLLOUT, limit)) {
+    match guard::sleeping(|| sys::poll(fd, libc::POLLOUT, limit)) {
         Ok(0) => return ConnectResult::Error(libc::EALREADY),
         Ok(_) => {}
         Err(error) => return ConnectResult::Error(error.raw_os_error().unwrap_or(libc::EINTR)),

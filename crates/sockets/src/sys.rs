@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use libc::{c_int, c_long, c_void, socklen_t};
 use rustix::fs::{self, Mode, OFlags, RawDir};
-use weft_os::calls::sleeping;
 use weft_os::fds::HighFd;
 
 pub use self::socket_options::{
@@ -19,6 +18,7 @@ pub use self::socket_options::{
     resets_at_close, room, rtt, send_limit, set_option, set_reset_at_close, set_room, take_error,
 };
 use crate::address;
+use crate::guard::sleeping;
 use crate::names::{self, SocketEnds, SocketNames};
 
 /// The inode of a socket: its identity, whatever its descriptors are.
@@ -450,6 +450,20 @@ pub fn raise(fd: RawFd) {
     let one = 1_u64;
     // SAFETY: eight readable bytes.
     unsafe { libc::write(fd, (&raw const one).cast(), size_of::<u64>()) };
+}
+
+/// The number of this thread.
+pub fn this_thread() -> libc::pid_t {
+    // SAFETY: the call takes nothing.
+    unsafe { libc::gettid() }
+}
+
+/// Whether a thread of this process has this number.
+pub fn is_thread(number: libc::pid_t) -> bool {
+    let process = std::process::id();
+    // SAFETY: plain arguments; no signal is sent.
+    let found = check(unsafe { libc::syscall(libc::SYS_tgkill, process, number, 0) });
+    !found.is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
 }
 
 /// Waits until an eventfd is raised, for `limit` at most. A signal handler ends the wait, without a

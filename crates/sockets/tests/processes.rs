@@ -182,6 +182,13 @@ fn a_thread_that_is_cancelled_ends_in_no_call_that_holds_locks() {
 }
 
 #[test]
+fn a_connect_that_a_cancelled_thread_has_left_ends() {
+    let dir = common::dir("cancelled-silent");
+    let program = program(&common::build(&dir, "cancelled.c"), true).args("silent");
+    common::run(&program.env("WEFT_SOCKETS_PATIENCE_MS", "300"));
+}
+
+#[test]
 fn who_permits_itself_to_write_alone_writes() {
     let dir = common::dir("filtered");
     let path = common::build(&dir, "filtered.c");

@@ -1,11 +1,11 @@
 //! A connect in progress: what SDP and TCP have answered, and what follows from that.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use weft_os::clock::Moment;
 
+use super::waiter::ConnectWaiter;
 use crate::fabric::Fabric;
 use crate::near::{self, TcpUse};
 use crate::strict;
@@ -64,8 +64,8 @@ pub struct ConnectAttempt {
     tcp: TcpLeg,
     sdp: SdpLeg,
     progress: AttemptProgress,
-    /// Raised at the decision, where a thread of the application waits for it.
-    waiter: Option<OwnedFd>,
+    /// The thread of the application that waits for the decision.
+    waiter: Option<ConnectWaiter>,
     /// stderr has a line that says why the peer is not reached.
     is_reported: bool,
 }
@@ -96,8 +96,8 @@ impl ConnectAttempt {
         }
     }
 
-    /// All parts of the connection are there. `waiter` is raised at the decision.
-    pub fn begin_waiting(&mut self, waiter: Option<OwnedFd>) {
+    /// All parts of the connection are there. `waiter` is woken by the decision.
+    pub fn begin_waiting(&mut self, waiter: Option<ConnectWaiter>) {
         self.waiter = waiter;
         self.progress = AttemptProgress::Waiting;
     }
@@ -107,9 +107,9 @@ impl ConnectAttempt {
         self.waiter = None;
     }
 
-    /// The descriptor to raise at the decision.
-    pub fn waiter(&self) -> Option<RawFd> {
-        self.waiter.as_ref().map(AsRawFd::as_raw_fd)
+    /// The thread that waits for the decision, or has not taken it.
+    pub fn waiter(&self) -> Option<&ConnectWaiter> {
+        self.waiter.as_ref()
     }
 
     /// Whether a decision can be made, and is not.
@@ -253,7 +253,11 @@ impl ConnectAttempt {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
+    use crate::conn::waiter::SocketBefore;
+    use crate::sys;
     use near::NEAR_RTT;
 
     const LIMIT: Duration = Duration::from_millis(50);
@@ -336,7 +340,9 @@ mod tests {
     #[test]
     fn a_thread_that_waits_leaves_the_call_by_tcp_to_the_kernel() {
         let (mut attempt, began) = attempt(TcpUse::Fallback);
-        attempt.begin_waiting(crate::sys::event().ok());
+        let tcp = sys::tcp_socket(true).unwrap();
+        let before = SocketBefore::of(tcp.as_raw_fd()).unwrap();
+        attempt.begin_waiting(Some(ConnectWaiter::new(sys::event().unwrap(), before, false)));
         attempt.refuse("it does not take SDP", false);
         assert_eq!(attempt.judge(began), Ok(Decision::Tcp("it does not take SDP")));
         attempt.call_tcp(began);

@@ -1,6 +1,7 @@
 //! The steps of a connect: the call by TCP, the peer's answer by SDP, and the decision.
 
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use libc::c_int;
 use weft_os::clock::{self, Moment};
@@ -8,13 +9,16 @@ use weft_rdmacm::{CmEvent, EventKind};
 use weft_reactor::Interest;
 
 use super::SdpConn;
-use super::attempt::Decision;
+use super::attempt::{ConnectAttempt, Decision};
 use super::inner::ConnInner;
 use super::state::ConnChange;
 use crate::report::Carrier;
 use crate::shadow_tcp::TcpRelay;
 use crate::stream::SdpStream;
 use crate::{address, late_writes, shadow_tcp, strict, sys};
+
+/// How long after the decision, and how often then, the thread that waits for it is looked for.
+const WAITER_INTERVAL: Duration = Duration::from_secs(1);
 
 impl ConnInner {
     /// Begins to connect by TCP.
@@ -162,6 +166,9 @@ impl SdpConn {
     pub(super) fn decide(&self, inner: &mut ConnInner) {
         inner.poll_tcp();
         let Some(attempt) = &mut inner.attempt else { return };
+        if attempt.decision().is_some() {
+            return self.check_waiter(inner);
+        }
         if !attempt.is_waiting() {
             return;
         }
@@ -178,6 +185,25 @@ impl SdpConn {
             Err(None) => {}
             Err(Some(until)) => inner.look_again(now, until),
             Ok(decision) => self.carry_out(inner, decision),
+        }
+    }
+
+    /// Ends a connect whose decision no thread takes any more.
+    fn check_waiter(&self, inner: &mut ConnInner) {
+        let now = clock::now();
+        if inner.due.is_none_or(|due| now < due) {
+            return;
+        }
+        let waiter = inner.attempt.as_ref().and_then(ConnectAttempt::waiter);
+        match waiter.filter(|waiter| waiter.is_gone()) {
+            Some(waiter) => {
+                if let Some(tcp) = &inner.shadow {
+                    waiter.leave(tcp.raw());
+                }
+                self.finish(inner);
+                inner.attempt = None;
+            }
+            None => inner.due = Some(now + WAITER_INTERVAL),
         }
     }
 
@@ -205,7 +231,8 @@ impl SdpConn {
         }
         let Some(attempt) = &mut inner.attempt else { return };
         if let Some(waiter) = attempt.waiter() {
-            sys::raise(waiter);
+            waiter.raise();
+            inner.due = Some(clock::now() + WAITER_INTERVAL);
             if let Some(tcp) = &mut inner.shadow {
                 tcp.watch(Interest::NONE);
             }

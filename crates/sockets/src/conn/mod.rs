@@ -12,6 +12,7 @@ pub mod inner;
 mod pump;
 pub mod state;
 pub mod table;
+pub mod waiter;
 
 use std::io;
 use std::net::IpAddr;

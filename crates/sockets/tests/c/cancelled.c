@@ -1,6 +1,7 @@
 /* Threads that are cancelled before their calls: they end in none of those that do not wait, since
  * other threads need the locks that those calls hold; and in those that wait, as with the kernel's
- * sockets. Both ends of a connection are in one process. */
+ * sockets. Both ends of a connection are in one process. `cancelled silent` is about a thread that
+ * waits for an answer by SDP. */
 #include "check.h"
 
 enum { ROUNDS = 20, WRITES = 20 };
@@ -59,6 +60,44 @@ static void *waits(void *to)
 	return NULL;
 }
 
+/* A listener without the library, whose UDP port takes everything and says nothing. */
+static int silent_listener(struct sockaddr_in *where)
+{
+	for (;;) {
+		socklen_t len = sizeof *where;
+		int listener = socket(AF_INET, SOCK_STREAM, 0), udp = socket(AF_INET, SOCK_DGRAM, 0);
+		*where = (struct sockaddr_in){ .sin_family = AF_INET };
+		where->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		CHECK(bind(udp, (void *)where, len) == 0);
+		CHECK(getsockname(udp, (void *)where, &len) == 0);
+		if (bind(listener, (void *)where, len) == 0) {
+			CHECK(syscall(SYS_listen, listener, 16) == 0);
+			return listener;
+		}
+		close(listener);
+		close(udp);
+	}
+}
+
+/* What a thread cleans up with is no less than what it works with. */
+static void clean_up(void *fd)
+{
+	int family;
+	socklen_t len = sizeof family;
+	CHECK(getsockopt(ends[0], SOL_SOCKET, SO_DOMAIN, &family, &len) == 0 && family == AF_INET);
+	CHECK(close(*(int *)fd) == 0);
+}
+
+static void *waits_and_cleans_up(void *to)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	pthread_cleanup_push(clean_up, &fd);
+	CHECK(pthread_cancel(pthread_self()) == 0);
+	connect(fd, to, sizeof at);
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
 static void join_cancelled(pthread_t thread)
 {
 	void *result = NULL;
@@ -93,11 +132,28 @@ static void cancel_waiting(void)
 	join_cancelled(thread);
 }
 
-int main(void)
+/* Whoever has accepted the call sees its end once the thread has closed its socket. */
+static void cancel_unanswered(void)
+{
+	struct sockaddr_in silent;
+	char octet;
+	int listener = silent_listener(&silent);
+	cancel_in(waits_and_cleans_up, &silent);
+	struct pollfd call = { listener, POLLIN, 0 };
+	CHECK(poll(&call, 1, 10000) == 1);
+	call.fd = syscall(SYS_accept, listener, NULL, NULL);
+	CHECK(call.fd >= 0 && poll(&call, 1, 10000) == 1 && read(call.fd, &octet, 1) <= 0);
+}
+
+int main(int argc, char **argv)
 {
 	char octet;
 	int listener = listen_on_loopback(&at);
 	connect_ends(listener);
+	if (argc > 1 && !strcmp(argv[1], "silent")) {
+		cancel_unanswered();
+		return 0;
+	}
 	for (int i = 0; i < ROUNDS; i++) {
 		cancel_in(writes, &ends[0]);
 		cancel_in(listens, NULL);
