@@ -108,6 +108,18 @@ impl SdpListener {
         self.deferral.store(deferral, Ordering::Relaxed);
     }
 
+    /// Gives the listener, which is `socket`, what was taken from it, where this process still has
+    /// it: from now on its connections are the kernel's alone.
+    fn return_deferral(&self, socket: Inode) {
+        let deferral = self.deferral();
+        if deferral != 0
+            && let Some(fd) = sys::find(socket).first()
+        {
+            let (level, name) = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+            sys::set_option(*fd, level, name, &deferral.to_ne_bytes());
+        }
+    }
+
     /// What [`SdpListener::take_deferral`] has found.
     pub fn deferral(&self) -> c_int {
         self.deferral.load(Ordering::Relaxed)
@@ -370,13 +382,16 @@ impl ListenerTable {
             all.retain(|socket, listener| {
                 let keep = !is_over(*socket, listener.at);
                 if !keep {
-                    gone.push(Arc::clone(listener));
+                    gone.push((*socket, Arc::clone(listener)));
                 }
                 keep
             });
             self.count.store(all.len(), Ordering::Release);
         }
-        gone.iter().for_each(|listener| listener.stop());
+        for (socket, listener) in gone {
+            listener.stop();
+            listener.return_deferral(socket);
+        }
     }
 }
 

@@ -37,6 +37,16 @@ static void defer(int listener)
 	CHECK(found >= seconds && len == sizeof found);
 }
 
+/* Who takes the port for datagrams has a listener of the kernel alone, with all its options. */
+static void take_port(int listener, const struct sockaddr_in *at)
+{
+	int datagrams = socket(AF_INET, SOCK_DGRAM, 0), found = 0;
+	socklen_t len = sizeof found;
+	CHECK(bind(datagrams, (void *)at, sizeof *at) == 0);
+	CHECK(!syscall(SYS_getsockopt, listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &found, &len));
+	CHECK(found >= 30);
+}
+
 int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "";
@@ -64,5 +74,7 @@ int main(int argc, char **argv)
 	CHECK(fd >= 0 && write(fd, "s", 1) == 1);
 	CHECK(read(fd, &byte, 1) == 1 && byte == 'c');
 	CHECK(close(fd) == 0 && waitpid(child, &status, 0) == child && status == 0);
+	if (!strcmp(how, "before") || !strcmp(how, "after"))
+		take_port(listener, &at);
 	return 0;
 }
