@@ -46,7 +46,10 @@ fn claim(fd: RawFd, socket: Inode, stream: RawFd, peer: SocketAddr) -> io::Resul
     if let Some(end) = claim_inherited(socket, stream, peer)? {
         return Ok(Some(end));
     }
-    let answer = sys::unless_lacking(HandoffServer::ask(socket, stream))?;
+    let asking = registry.listeners.spare.message_socket();
+    let answer = asking.and_then(|asking| HandoffServer::ask(asking, socket, stream));
+    registry.listeners.spare.keep();
+    let answer = sys::unless_lacking(answer)?;
     if answer.is_none() {
         // Nobody serves it.
         registry.listeners.take_over(&registry.conns, fd, socket);

@@ -26,7 +26,7 @@ use crate::conn::SdpConn;
 use crate::conn::state::ConnPhase;
 use crate::conn::table::ConnTable;
 use crate::fabric::Fabric;
-use crate::handoff::{Grants, HandoffServer};
+use crate::handoff::{Grants, HandoffServer, SpareDescriptor};
 use crate::names::SocketEnds;
 use crate::pair::PairOffers;
 use crate::report::Carrier;
@@ -257,6 +257,8 @@ pub struct ListenerTable {
     count: AtomicUsize,
     /// The listener that could not be served last, and since when.
     failed: Mutex<Option<(Inode, Moment)>>,
+    /// For the sockets by which another process is asked.
+    pub spare: SpareDescriptor,
 }
 
 impl ListenerTable {
@@ -270,7 +272,7 @@ impl ListenerTable {
             served.filter_map(|(socket, listener)| Some((socket, listener.pairs.as_ref()?)));
         let inherited = served.chain(&parent.inherited);
         let inherited = inherited.map(|(socket, pairs)| (*socket, pairs.inherited())).collect();
-        Self { inherited, ..Self::default() }
+        Self { inherited, spare: SpareDescriptor::of_parent(&parent.spare), ..Self::default() }
     }
 
     /// The end of a pair that was offered to the listener `socket` of a parent for the connection
@@ -335,6 +337,7 @@ impl ListenerTable {
         listener.take_deferral(fd);
         let weak = Arc::downgrade(&listener);
         *listener.handoff.lock() = HandoffServer::open(socket, weak).ok();
+        self.spare.keep();
         let mut all = self.by_socket.lock();
         all.insert(socket, listener);
         self.count.store(all.len(), Ordering::Release);

@@ -173,6 +173,9 @@ fn who_accepts_with_its_last_descriptor_leaves_no_peer_with_another_connection()
     let path = common::build(&dir, "limited.c");
     common::run(&program(&path, true).args("granted"));
     common::run(&program_as_it_comes(&path, true).args("offered"));
+    for program in [program, program_as_it_comes] {
+        common::run(&program(&path, true).args("worker"));
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@
 
 pub mod channel;
 mod message;
+mod spare;
 mod workers;
 
 use std::collections::VecDeque;
@@ -29,6 +30,7 @@ use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_sync::{Mutex, MutexGuard};
 
 use self::channel::{receive, send, user};
+pub use self::spare::SpareDescriptor;
 use self::workers::ForeignUserWorkers;
 use crate::rdma;
 use crate::sys::{self, Inode};
@@ -114,12 +116,11 @@ impl HandoffServer {
     }
 
     /// Asks the process that serves the listener behind `socket` for the connection that was
-    /// accepted as `stream`.
+    /// accepted as `stream`, by `fd`, a new socket of messages.
     ///
     /// # Errors
     /// No process serves it, or it does not answer in time.
-    pub fn ask(socket: Inode, stream: RawFd) -> io::Result<Option<OwnedFd>> {
-        let fd = sys::message_socket()?;
+    pub fn ask(fd: OwnedFd, socket: Inode, stream: RawFd) -> io::Result<Option<OwnedFd>> {
         let raw = fd.as_raw_fd();
         sys::limit_sending(raw, ANSWER_LIMIT)?;
         sys::connect_name(raw, &name(socket))?;

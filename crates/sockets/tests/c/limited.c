@@ -1,6 +1,7 @@
 /* A process that accepts with its last descriptor: it is told that there is none left, as by the
  * kernel, or has a connection with its peer, which finds the end of one that it does not have.
- * `limited granted` is for callers by SDP, `limited offered` for those by pairs. */
+ * `limited granted` is for callers by SDP, `limited offered` for those by pairs; in `limited
+ * worker` a child of who listens accepts callers without the library. */
 #include "check.h"
 
 #include <sys/resource.h>
@@ -52,9 +53,45 @@ static void expect_end(pid_t child)
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* Accepts with the last descriptor. */
+static int work(int listener)
+{
+	int fd, last = -1;
+	while ((fd = dup(0)) >= 0)
+		last = fd;
+	CHECK(errno == EMFILE && close(last) == 0);
+	for (int calls = 0; calls < 2; calls++) {
+		fd = accept(listener, NULL, NULL);
+		CHECK(fd >= 0 && write(fd, "s", 1) == 1 && close(fd) == 0);
+	}
+	return 0;
+}
+
+static int work_below(void)
+{
+	struct rlimit few = { 256, 256 };
+	struct sockaddr_in at;
+	char byte;
+	CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	int listener = listen_on_loopback(&at);
+	pid_t worker = fork();
+	CHECK(worker >= 0);
+	if (worker == 0)
+		_exit(work(listener));
+	for (int calls = 0; calls < 2; calls++) {
+		int plain = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(syscall(SYS_connect, plain, &at, sizeof at) == 0);
+		CHECK(read(plain, &byte, 1) == 1 && byte == 's');
+	}
+	expect_end(worker);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in at;
+	if (argc > 1 && !strcmp(argv[1], "worker"))
+		return work_below();
 	int port[2], connected[2], fd, plain, is_granted = argc > 1 && !strcmp(argv[1], "granted");
 	CHECK(pipe(port) == 0 && pipe(connected) == 0);
 	int listener = listen_on_loopback(&at);
