@@ -2,36 +2,15 @@
 //! its own, whose loopback takes 1300 bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::llp::Gather;
 use weft_rnic::{Batch, Written};
+use weft_testkit::is_apart;
 
-/// Set in the copy of the test that has the network.
-const APART: &str = "WEFT_TEST_APART";
 const LONG: u16 = 1400;
-
-/// Runs the test again in a network of its own; `true` in that copy.
-fn is_apart(test: &str) -> bool {
-    if std::env::var_os(APART).is_some() {
-        return true;
-    }
-    let unshare = || {
-        let mut command = Command::new("unshare");
-        command.arg("-rn").stdin(Stdio::null());
-        command
-    };
-    if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no network name space can be made");
-        return false;
-    }
-    let mut copy = unshare();
-    copy.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
-    assert!(copy.env(APART, "1").status().unwrap().success(), "the copy has failed");
-    false
-}
 
 fn lo_takes(octets: u16) {
     let words = format!("link set lo mtu {octets} up");
@@ -66,7 +45,7 @@ impl Ends {
 
 #[test]
 fn only_what_may_be_cut_passes_where_it_is_too_long() {
-    if !is_apart("only_what_may_be_cut_passes_where_it_is_too_long") {
+    if !is_apart("only_what_may_be_cut_passes_where_it_is_too_long", &[]) {
         return;
     }
     let refused = (Written::Failed, None);

@@ -11,6 +11,7 @@
 //! Order: [`Lab::with`], [`Lab::program`], [`Program::start`], [`Running::wait`].
 #![forbid(unsafe_code)]
 
+mod apart;
 mod command;
 mod dir;
 mod install;
@@ -23,6 +24,7 @@ mod traffic;
 mod translator;
 mod wire;
 
+pub use apart::is_apart;
 pub use command::{limited, stderr, succeed, text, without_settings};
 pub use dir::Dir;
 pub use install::{beside, find, library, peer, weft};

@@ -4,12 +4,11 @@
 //! test runs itself again: the copy is the host, and a name space that it makes is the other one.
 
 use std::net::{IpAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use degen::namespace::Namespace;
+use weft_testkit::is_apart;
 
-/// Set in the copy.
-const APART: &str = "WEFT_TEST_APART";
 /// A key, and the same for `WEFT_KEY`.
 pub const KEY: [u8; 32] = [0x17; 32];
 pub const KEY_TEXT: &str = "weft1:1717171717171717171717171717171717171717171717171717171717171717";
@@ -31,34 +30,7 @@ pub struct Outside(Namespace);
 /// The other host, in the copy; `None` in the test itself, once its copy has succeeded with `env`,
 /// or where no network can be made.
 pub fn apart(test: &str, env: &[(&str, &str)]) -> Option<Outside> {
-    if std::env::var_os(APART).is_some() {
-        return Some(Outside::new());
-    }
-    let flags = if is_root() { "-n" } else { "-rn" };
-    if !unshare(flags).arg("true").status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no network name space can be made");
-        return None;
-    }
-    let mut copy = unshare(flags);
-    copy.arg(std::env::current_exe().expect("the test has a path"));
-    copy.args(["--exact", test, "--nocapture"]).env(APART, "1");
-    for name in ["WEFT_KEY", "WEFT_INSECURE", "WEFT_TRANSPORT"] {
-        copy.env_remove(name);
-    }
-    let status = copy.envs(env.iter().copied()).status().expect("unshare of util-linux");
-    assert!(status.success(), "{test} has failed in a network of its own");
-    None
-}
-
-fn unshare(flags: &str) -> Command {
-    let mut command = Command::new("unshare");
-    command.arg(flags).stdin(Stdio::null());
-    command
-}
-
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().expect("id of coreutils");
-    id.stdout == b"0\n"
+    is_apart(test, env).then(Outside::new)
 }
 
 fn ip(words: &str) {
