@@ -93,12 +93,13 @@ impl Failure {
     }
 
     /// The event that reports this failure of a connection attempt, and its status: InfiniBand
-    /// has one for a peer where nobody listens.
+    /// has one for a peer where nobody listens, and for one that has given up.
     pub(crate) fn reported(self, manner: CmConvention) -> (EventKind, i32) {
         match (manner, self) {
             (CmConvention::InfiniBand, Failure::Refused) => {
                 (EventKind::Rejected, REASON_NOBODY_LISTENS)
             }
+            (CmConvention::InfiniBand, Failure::Reset) => (EventKind::Rejected, REASON_GIVEN_UP),
             (CmConvention::Datagrams, Failure::Refused) => {
                 (EventKind::Unreachable, SIDR_UNSUPPORTED)
             }
@@ -125,7 +126,9 @@ pub(crate) fn rejection(manner: CmConvention) -> (EventKind, i32) {
     }
 }
 
-/// InfiniBand architecture, volume 1, table 106: invalid service id, and rejected by the consumer.
+/// InfiniBand architecture, volume 1, table 106: timeout, which Linux says as well when it gives up
+/// an attempt; invalid service id; and rejected by the consumer.
+const REASON_GIVEN_UP: i32 = 4;
 const REASON_NOBODY_LISTENS: i32 = 8;
 const REASON_CONSUMER: i32 = 28;
 
@@ -161,6 +164,16 @@ mod tests {
             assert_eq!(failure.status(), status, "{failure}");
             assert_eq!(Failure::from_errno(failure.errno()), failure);
         }
+    }
+
+    #[test]
+    fn infiniband_has_reasons_for_a_peer_that_is_not_there_or_gave_up() {
+        for (failure, reason) in [(Failure::Refused, 8), (Failure::Reset, 4)] {
+            let reported = failure.reported(CmConvention::InfiniBand);
+            assert_eq!(reported, (EventKind::Rejected, reason), "{failure}");
+        }
+        let reported = Failure::Reset.reported(CmConvention::Iwarp);
+        assert_eq!(reported, (EventKind::Rejected, -104));
     }
 
     #[test]

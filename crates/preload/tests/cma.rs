@@ -71,6 +71,15 @@ fn events_come_in_the_order_of_a_device() {
 }
 
 #[test]
+fn a_listener_hears_at_once_of_a_client_that_gives_up() {
+    let dir = common::dir("withdrawn");
+    let program = dir.build("withdrawn.c", "withdrawn", &["-lrdmacm", "-libverbs"]);
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn what_succeeded_is_seen_before_the_end_however_late_the_application_looks() {
     let dir = common::dir("unseen");
     let program = dir.build("unseen.c", "unseen", &["-lrdmacm", "-libverbs"]);

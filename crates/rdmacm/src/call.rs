@@ -357,7 +357,7 @@ fn binding(host: &Host, route: Route, depths: Depths) -> Binding {
     let mut config = managed::config(host, &route);
     (config.ord, config.ird) = (depths.ord, depths.ird);
     config.handshake_ns = config::ANSWER_TIMEOUT.as_nanos() as u64;
-    config.may_wait = true;
+    (config.may_wait, config.may_withdraw) = (true, true);
     config.keep_alive_ns = config::KEEP_ALIVE_FIRST.as_nanos() as u64;
     Binding { config, identity: managed::identity(), route, when_closed: WhenClosed::Stay }
 }
@@ -469,7 +469,7 @@ fn failure(end: ConnectionEnd) -> Failure {
     match end {
         ConnectionEnd::NoAnswer | ConnectionEnd::Silence => Failure::TimedOut,
         ConnectionEnd::Local => Failure::Aborted,
-        ConnectionEnd::Peer(_) => Failure::Reset,
+        ConnectionEnd::Peer(_) | ConnectionEnd::Withdrawn => Failure::Reset,
         ConnectionEnd::Rejected(_) => Failure::Refused,
         ConnectionEnd::Stranger | ConnectionEnd::NothingInCommon | ConnectionEnd::ClearText => {
             Failure::Os(libc::EACCES)

@@ -65,6 +65,8 @@ pub struct ShuttleConfig {
     pub handshake_ns: u64,
     /// The peer may delay its answer to a Request: the handshake does not measure the round trip.
     pub may_wait: bool,
+    /// This end's Request can be withdrawn, and is if it is given up before it was answered (S-25).
+    pub may_withdraw: bool,
     /// Assumed round trip in nanoseconds until one is measured.
     pub initial_rtt_ns: u64,
     /// Reassembly buffer of a stream in bytes: segments held until they may be placed.
@@ -112,6 +114,7 @@ impl Default for ShuttleConfig {
             keep_alive_ns: 10 * cc::SECOND_NS,
             handshake_ns: 10 * cc::SECOND_NS,
             may_wait: false,
+            may_withdraw: false,
             initial_rtt_ns: 100_000_000,
             held_octets: 16 << 20,
             receive_rate_bps: u64::MAX,

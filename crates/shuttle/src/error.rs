@@ -83,6 +83,9 @@ pub enum ConnectionEnd {
     /// The peer speaks another version of Shuttle.
     #[error("the peer speaks another version of Shuttle")]
     Version,
+    /// The peer has asked for the connection, and given it up before it had the answer.
+    #[error("given up by the peer before it was established")]
+    Withdrawn,
     /// The answer chose modules that were not offered, or broke the limits.
     #[error("the peer's answer chose what was not offered")]
     BadAnswer,

@@ -34,6 +34,8 @@ pub struct PeerRequest {
     stamp: Option<HelloStamp>,
     /// Further addresses of the peer, if it wants several paths.
     addresses: Option<Vec<SocketAddr>>,
+    /// What withdraws it.
+    withdrawal: Option<u64>,
     /// It was taken without a cookie, so its sender has had no answer yet.
     fresh: bool,
     agreement: Option<Box<Agreement>>,
@@ -123,6 +125,7 @@ impl PeerRequest {
             private_data: hello.private_data.to_vec(),
             stamp: hello.stamp.filter(|_| agreement.is_some()),
             addresses: hello.addresses.map(|list| list.iter().collect()),
+            withdrawal: hello.withdrawal,
             fresh: false,
             agreement,
         })
@@ -174,6 +177,11 @@ impl PeerRequest {
     /// IRD of the peer: Reads and Atomics that it serves at a time.
     pub fn ird(&self) -> u16 {
         self.limits.ird
+    }
+
+    /// Whether `hello`, which names this Request, withdraws it (S-25).
+    pub(crate) fn is_withdrawn_by(&self, hello: &Hello<'_>) -> bool {
+        withdraws(hello, self.withdrawal)
     }
 
     /// Whether a module of each kind is in common with `modules`.
@@ -264,7 +272,8 @@ impl ShuttleConnection {
         let stamp = stamp.filter(|_| config.protection & CIPHERS != 0);
         // Only the responder's are of use: this end opens the paths.
         let addresses = config.addresses.as_ref().map(|_| AddressList::EMPTY);
-        let hello = Hello { cookie: &config.cookie, stamp, addresses, ..hello };
+        let withdrawal = config.may_withdraw.then(|| withdrawal(identity.entropy));
+        let hello = Hello { cookie: &config.cookie, stamp, addresses, withdrawal, ..hello };
         let (request, agreement) =
             request_of(&config, identity.entropy, &hello).ok_or(ShuttleMisuse::Credentials)?;
         let state = ConnectionState::Requesting {
@@ -320,6 +329,7 @@ impl ShuttleConnection {
         let reply = PendingReply {
             octets,
             nonce: request.nonce,
+            withdrawal: request.withdrawal,
             until_ns,
             close: None,
             owed: true,
@@ -348,6 +358,11 @@ impl ShuttleConnection {
                 // The first copy may be the one that was accepted.
                 reply.again |= reply.sent_ns.is_some();
                 reply.owed = true;
+            }
+            (ConnectionState::Open { reply: Some(reply) }, HelloKind::Reject)
+                if hello.nonce == reply.nonce && withdraws(&hello, reply.withdrawal) =>
+            {
+                self.end(now_ns, ConnectionEnd::Withdrawn);
             }
             (ConnectionState::Requesting { .. }, HelloKind::Retry)
                 if hello.echo == self.identity.nonce =>
@@ -389,6 +404,21 @@ impl ShuttleConnection {
         (*request, *agreement) = (sealed, keys);
         *asked = hello.encode_inner();
         (*next_ns, *tries, *retries) = (now_ns, 0, *retries + 1);
+    }
+
+    /// Ends an attempt, and tells a peer that may have the Request (S-25).
+    pub(super) fn withdraw(&mut self, now_ns: u64, end: ConnectionEnd) {
+        let told = match &self.state {
+            ConnectionState::Requesting { asked, sent, .. } if *sent > 0 => {
+                let hello = Hello::parse(asked).ok();
+                hello.and_then(|hello| Some(hello.withdrawn()?.encode()))
+            }
+            _ => None,
+        };
+        self.end(now_ns, end);
+        if let ConnectionState::Ended { withdrawal, .. } = &mut self.state {
+            *withdrawal = told;
+        }
     }
 
     /// Handles an answer, which may hold an encrypted one. An answer that does not decrypt is
@@ -543,6 +573,18 @@ impl ShuttleConnection {
             ird: self.config.ird.min(peer.ord),
         });
     }
+}
+
+/// What withdraws the Request that is made with `entropy`: a draw that no Retry takes.
+fn withdrawal(entropy: [u8; 32]) -> u64 {
+    let mut csprng = Csprng::new(entropy);
+    let drawn = (0..=RETRIES_MAX).fold([0; 4], |_, _| csprng.next_words());
+    drawn[0]
+}
+
+/// Whether `hello` says what withdraws a Request.
+fn withdraws(hello: &Hello<'_>, withdrawal: Option<u64>) -> bool {
+    withdrawal.is_some() && hello.withdrawal == withdrawal
 }
 
 /// End of a connection that was refused for `reason`.

@@ -128,13 +128,20 @@ enum ConnectionState {
     /// Close sent; repeated until it is answered.
     Closing { reason: u64, next_ns: u64, tries: u32 },
     /// Ended. A repeated Close of the peer is answered again; `closed` is the last answer.
-    Ended { answer: Option<Route>, forget_ns: u64, closed: Vec<u8> },
+    Ended {
+        answer: Option<Route>,
+        forget_ns: u64,
+        closed: Vec<u8>,
+        /// Withdraws the Request, until it is sent.
+        withdrawal: Option<Vec<u8>>,
+    },
 }
 
 struct PendingReply {
     octets: Vec<u8>,
-    /// Nonce of the Request.
+    /// Nonce of the Request, and what withdraws it.
     nonce: u64,
+    withdrawal: Option<u64>,
     /// Deadline for a packet of the peer.
     until_ns: u64,
     /// Reason of a close that is deferred until the handshake is complete.
@@ -453,7 +460,7 @@ impl ShuttleConnection {
             ConnectionState::Open { reply: None } => {
                 self.state = ConnectionState::Closing { reason, next_ns: now_ns, tries: 0 };
             }
-            ConnectionState::Requesting { .. } => self.end(now_ns, ConnectionEnd::Local),
+            ConnectionState::Requesting { .. } => self.withdraw(now_ns, ConnectionEnd::Local),
             ConnectionState::Closing { .. } | ConnectionState::Ended { .. } => {}
         }
     }
@@ -556,6 +563,7 @@ impl ShuttleConnection {
             answer: None,
             forget_ns: now_ns + linger_ns,
             closed: Vec::new(),
+            withdrawal: None,
         };
         self.events.push_back(ShuttleEvent::Ended(end));
     }

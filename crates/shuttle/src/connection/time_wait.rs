@@ -46,7 +46,9 @@ impl ShuttleConnection {
     /// holds this may drop the connection. `None` while the answer has yet to leave.
     pub fn time_wait(&self) -> Option<TimeWait> {
         match &self.state {
-            ConnectionState::Ended { answer: None, forget_ns, closed } if !closed.is_empty() => {
+            ConnectionState::Ended { answer: None, forget_ns, closed, .. }
+                if !closed.is_empty() =>
+            {
                 let (cid, closed) = (self.identity.cid, closed.as_slice().into());
                 Some(TimeWait { cid, closed, forget_ns: *forget_ns })
             }

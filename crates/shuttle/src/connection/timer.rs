@@ -75,7 +75,7 @@ impl ShuttleConnection {
                 if let Some((_, end)) = doubt.filter(|(at_ns, _)| *at_ns <= now_ns) {
                     self.end(now_ns, end);
                 } else if now_ns >= began_ns.saturating_add(self.config.handshake_ns) {
-                    self.end(now_ns, ConnectionEnd::NoAnswer);
+                    self.withdraw(now_ns, ConnectionEnd::NoAnswer);
                 }
             }
             ConnectionState::Open { reply: Some(PendingReply { until_ns, close, .. }) } => {

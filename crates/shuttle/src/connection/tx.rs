@@ -56,6 +56,7 @@ impl ShuttleConnection {
             ConnectionState::Closing { .. } => {
                 self.put_path_check(now_ns, 0, out) || self.put_close(now_ns, out)
             }
+            ConnectionState::Ended { withdrawal: Some(_), .. } => self.put_withdrawal(out),
             ConnectionState::Ended { answer, .. } => match answer.take() {
                 Some(route) => self.put_closed(route, out),
                 None => false,
@@ -94,6 +95,15 @@ impl ShuttleConnection {
             self.tap(TapDirection::Sent, route, Tapped::ShuttleHello(out.gather.slab()));
         }
         owed
+    }
+
+    fn put_withdrawal(&mut self, out: &mut Transmit) -> bool {
+        let ConnectionState::Ended { withdrawal, .. } = &mut self.state else { return false };
+        let Some(octets) = withdrawal.take() else { return false };
+        let route = self.paths[0].route;
+        put_hello(&octets, route, out);
+        self.tap(TapDirection::Sent, route, Tapped::ShuttleHello(out.gather.slab()));
+        true
     }
 
     /// Index of the path for the next Close after `tries`: another one each time, since the one

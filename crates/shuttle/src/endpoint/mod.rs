@@ -202,6 +202,9 @@ impl<K> Endpoint<K> {
             Ok(Packet::Hello { kind: HelloKind::Probe, to: NONE }) => {
                 return self.handle_probe(now_ns, route, datagram);
             }
+            Ok(Packet::Hello { kind: HelloKind::Reject, to: NONE }) => {
+                return self.handle_withdrawal(now_ns, route, datagram);
+            }
             Ok(Packet::Hello { to, .. }) => to,
             Err(_) => NONE,
         };
@@ -293,6 +296,26 @@ impl<K> Endpoint<K> {
             return Arrival::Nothing;
         }
         self.take(now_ns, route, name, datagram, &hello)
+    }
+
+    /// Handles the Reject of who has asked (S-25): the Request is not pending any more. One that
+    /// was granted ends with its connection.
+    fn handle_withdrawal(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Arrival<'_, K> {
+        let Ok(hello) = Hello::parse(datagram) else { return self.arrival_for(ConnectionId(0)) };
+        let asker = Asker { remote: route.remote, cid: hello.from.base(), nonce: hello.nonce };
+        let name = cookie::name(self.naming, &asker);
+        self.records.expire(now_ns);
+        match self.records.stage(name) {
+            Some(RecordStage::Granted(cid)) => {
+                let cid = *cid;
+                self.arrival_for(cid)
+            }
+            Some(RecordStage::Asked(request, _)) if request.is_withdrawn_by(&hello) => {
+                self.records.withdraw(name);
+                Arrival::Nothing
+            }
+            _ => self.arrival_for(ConnectionId(0)),
+        }
     }
 
     /// Reads a Request without a cookie, if it may be admitted by its stamp.

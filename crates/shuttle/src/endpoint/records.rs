@@ -133,6 +133,19 @@ impl Records {
         false
     }
 
+    /// Looks up the Request `name`, as [`Records::hear`] does, without keeping it any longer.
+    pub(super) fn stage(&self, name: u64) -> Option<&RecordStage> {
+        self.records.get(&name).map(|record| &record.stage)
+    }
+
+    /// Nobody waits for an answer to pending `name` any more. It counts as half open as long as it
+    /// would have otherwise, so that nobody can ask and withdraw without end.
+    pub(super) fn withdraw(&mut self, name: u64) {
+        if let Some(record) = self.records.get_mut(&name) {
+            record.stage = RecordStage::Lapsed;
+        }
+    }
+
     /// Adds a pending Request.
     pub(super) fn ask(&mut self, now_ns: u64, name: u64, request: PeerRequest, route: Route) {
         self.half_open += 1;
@@ -321,6 +334,18 @@ mod tests {
         let lapsed_ns = last_ns + KEEP_NS;
         assert_eq!(stage(&mut records, lapsed_ns + REFUSED_NS - 1, 1), 'l');
         assert_eq!(stage(&mut records, lapsed_ns + REFUSED_NS, 1), '-');
+    }
+
+    /// S-25.
+    #[test]
+    fn a_withdrawn_request_is_no_news_and_half_open_as_long_as_another() {
+        let mut records = asked(0, &[1]);
+        records.withdraw(1);
+        assert!(records.asked(1).is_none());
+        assert_eq!((stage(&mut records, KEEP_NS - 1, 1), records.half_open()), ('l', 1));
+        assert_eq!((stage(&mut records, KEEP_NS, 1), records.half_open()), ('l', 0));
+        assert_eq!(stage(&mut records, KEEP_NS + REFUSED_NS - 1, 1), 'l');
+        assert_eq!(stage(&mut records, KEEP_NS + REFUSED_NS, 1), '-');
     }
 
     #[test]

@@ -35,6 +35,7 @@ const REASON: u8 = 6;
 const OPTIONAL: u8 = 0x80;
 const STAMP: u8 = OPTIONAL;
 const ADDRESSES: u8 = OPTIONAL + 1;
+const WITHDRAWAL: u8 = OPTIONAL + 2;
 
 /// Addresses that a handshake packet names at most.
 pub const MAX_ADDRESSES: usize = 8;
@@ -80,7 +81,7 @@ pub enum HelloKind {
     Request = 1,
     /// Grants it.
     Reply = 2,
-    /// Refuses it.
+    /// Refuses it; or withdraws the Request, if it comes from who has asked.
     Reject = 3,
     /// Asks for the Request once more, with a cookie.
     Retry = 4,
@@ -149,6 +150,8 @@ pub mod reason {
     pub const CLEAR_TEXT: u16 = 0xff02;
     /// Another version of Shuttle is spoken there.
     pub const VERSION: u16 = 0xff03;
+    /// Who has asked for the connection has given it up.
+    pub const WITHDRAWN: u16 = 0xff04;
 }
 
 /// What the sender of a handshake packet can take.
@@ -236,7 +239,7 @@ impl<'a> AddressList<'a> {
 pub struct Hello<'a> {
     /// Which.
     pub kind: HelloKind,
-    /// The receiver's connection id; zero in a Request and in a Probe.
+    /// The receiver's connection id; zero in a Request, a Probe, and what withdraws a Request.
     pub to: ConnectionId,
     /// The sender's; where its packets are to go. Zero if there is none.
     pub from: ConnectionId,
@@ -260,6 +263,8 @@ pub struct Hello<'a> {
     pub stamp: Option<HelloStamp>,
     /// Where its sender is besides; none if it wants no further paths (S-75).
     pub addresses: Option<AddressList<'a>>,
+    /// Of a Request: what withdraws it, if it can be withdrawn. Of a Reject: that, said (S-25).
+    pub withdrawal: Option<u64>,
 }
 
 impl<'a> Hello<'a> {
@@ -279,6 +284,7 @@ impl<'a> Hello<'a> {
             reason: 0,
             stamp: None,
             addresses: None,
+            withdrawal: None,
         }
     }
 
@@ -293,6 +299,18 @@ impl<'a> Hello<'a> {
     pub fn probed(&self) -> Option<Self> {
         let asks = self.kind == HelloKind::Probe && self.echo == 0 && self.nonce != 0;
         asks.then(|| Self { echo: self.nonce, ..Self::new(HelloKind::Probe) })
+    }
+
+    /// Withdraws this Request; `None` if it is none, or cannot be withdrawn.
+    pub fn withdrawn(&self) -> Option<Self> {
+        let withdrawal = self.withdrawal.filter(|_| self.kind == HelloKind::Request);
+        withdrawal.map(|_| Self {
+            from: self.from,
+            nonce: self.nonce,
+            reason: reason::WITHDRAWN,
+            withdrawal,
+            ..Self::new(HelloKind::Reject)
+        })
     }
 
     /// Reads the header of a packet of another version, which all versions have in common, and
@@ -370,6 +388,10 @@ impl<'a> Hello<'a> {
                 self.stamp = Some(HelloStamp { unix_ms: wire.unix_ms.get(), to: wire.to.get() });
             }
             ADDRESSES => self.addresses = Some(AddressList::parse(value)?),
+            WITHDRAWAL => {
+                let octets = value.try_into().map_err(|_| ShuttleError::Value("withdrawal"))?;
+                self.withdrawal = Some(u64::from_be_bytes(octets));
+            }
             _ if number >= OPTIONAL => {}
             _ => return Err(ShuttleError::Parameter(number)),
         }
@@ -453,6 +475,9 @@ impl<'a> Hello<'a> {
         }
         if let Some(AddressList(octets)) = self.addresses {
             put(ADDRESSES, octets, out);
+        }
+        if let Some(withdrawal) = self.withdrawal {
+            put(WITHDRAWAL, &withdrawal.to_be_bytes(), out);
         }
     }
 }
@@ -542,6 +567,18 @@ mod tests {
         assert_eq!(request().probed(), None);
     }
 
+    /// S-25.
+    #[test]
+    fn a_withdrawal_names_its_request_and_comes_back() {
+        let asked = Hello { withdrawal: Some(0x0123_4567_89ab_cdef), ..request() };
+        assert_eq!(Hello::parse(&asked.encode()), Ok(asked));
+        let withdrawn = asked.withdrawn().unwrap();
+        assert_eq!((withdrawn.kind, withdrawn.to), (HelloKind::Reject, ConnectionId(0)));
+        assert_eq!((withdrawn.from, withdrawn.nonce), (asked.from, asked.nonce));
+        assert_eq!(Hello::parse(&withdrawn.encode()), Ok(withdrawn));
+        assert_eq!((request().withdrawn(), withdrawn.withdrawn()), (None, None));
+    }
+
     #[test]
     fn the_header_of_another_version_is_read() {
         let octets = request().encode_as(1);
@@ -573,8 +610,9 @@ mod tests {
     /// S-16.
     #[test]
     fn only_optional_parameters_may_be_unknown() {
-        assert_eq!(with_parameter(0x82), Ok(ConnectionId(0)));
+        assert_eq!(with_parameter(0x83), Ok(ConnectionId(0)));
         assert_eq!(with_parameter(STAMP), Err(ShuttleError::Value("stamp")));
+        assert_eq!(with_parameter(WITHDRAWAL), Err(ShuttleError::Value("withdrawal")));
         assert_eq!(with_parameter(0x7f), Err(ShuttleError::Parameter(0x7f)));
         assert_eq!(with_parameter(MODULES), Err(ShuttleError::Value("modules")));
     }
