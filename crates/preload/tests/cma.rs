@@ -71,6 +71,17 @@ fn events_come_in_the_order_of_a_device() {
 }
 
 #[test]
+fn private_data_is_as_long_as_the_messages_of_the_device_have_room_for() {
+    let dir = common::dir("private_data");
+    let program = dir.build("private_data.c", "private_data", &["-lrdmacm", "-libverbs"]);
+    for (transport, connections) in TRANSPORTS.into_iter().zip([["56", "196", "148"], ["251"; 3]]) {
+        let mut command = preloaded(&program);
+        command.args(connections).args(["180", "136"]);
+        succeed(command.env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn a_listener_hears_at_once_of_a_client_that_gives_up() {
     let dir = common::dir("withdrawn");
     let program = dir.build("withdrawn.c", "withdrawn", &["-lrdmacm", "-libverbs"]);

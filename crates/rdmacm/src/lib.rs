@@ -55,5 +55,6 @@ pub use error::CmError;
 pub use groups::Join;
 pub use id::CmId;
 pub use weft_rnic::cm::{
-    CmEvent, CmState, ConnParam, DEPTH_DEVICE_MAX, EventKind, QpTerms, RETRIES_MAX,
+    CmCommand, CmEvent, CmState, ConnParam, DEPTH_DEVICE_MAX, EventKind, QpTerms, RETRIES_MAX,
 };
+pub use words::private_data_max;

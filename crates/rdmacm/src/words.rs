@@ -1,7 +1,8 @@
 //! Private data over Shuttle: what both applications say to each other, in the sizes of
 //! InfiniBand's connection manager, and the reasons of a refusal.
 
-use weft_rnic::cm::{ConnParam, QpTerms};
+use weft_host::DeviceKind;
+use weft_rnic::cm::{CmCommand, ConnParam, PRIVATE_DATA_MAX, QpTerms};
 use weft_rnic::wire::shuttle::greeting::{self, Greeting, Purpose};
 
 use crate::device::PortSpace;
@@ -17,6 +18,19 @@ pub(crate) const REPLY: usize = 196;
 pub(crate) const REJECT: usize = 148;
 const DATAGRAM_REQUEST: usize = 180;
 pub(crate) const DATAGRAM_REPLY: usize = 136;
+
+/// Bytes of private data that fit into the message that `command`, one of connect, accept and
+/// reject, sends from a device of this kind. Over Shuttle there is more room, which an application
+/// of verbs would not find on another adapter.
+pub fn private_data_max(kind: DeviceKind, space: PortSpace, command: CmCommand) -> usize {
+    match (kind, space, command) {
+        (DeviceKind::Iwarp, ..) => PRIVATE_DATA_MAX,
+        (DeviceKind::Roce, _, CmCommand::Connect) => words_in_request(space),
+        (DeviceKind::Roce, PortSpace::Tcp, CmCommand::Reject) => REJECT,
+        (DeviceKind::Roce, PortSpace::Tcp, _) => REPLY,
+        (DeviceKind::Roce, PortSpace::Udp, _) => DATAGRAM_REPLY,
+    }
+}
 
 /// As much private data as InfiniBand delivers at least.
 pub(crate) fn padded(words: &[u8], octets: usize) -> Vec<u8> {

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use weft_host::{DeviceKind, HostQp};
-use weft_rdmacm::{CmState, ConnParam, PortSpace, QpTerms};
+use weft_rdmacm::{CmCommand, CmState, ConnParam, PortSpace, QpTerms, private_data_max};
 
 use super::events::complete;
 use super::id::{completed, object, result};
@@ -47,6 +47,9 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
         wanted.private_data.splice(0..0, first.iter().copied());
     }
     drop(first);
+    if !has_room(object, CmCommand::Connect, &wanted.private_data) {
+        return errno::minus_one(libc::EINVAL);
+    }
     let called = match queue_pair(object, &mut wanted) {
         Some(ConnectEnd::Here(qp)) => object.cm.connect(&wanted, &qp),
         Some(ConnectEnd::Elsewhere) => object.cm.connect_elsewhere(&wanted),
@@ -66,6 +69,9 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_
     let object = object!(id);
     // SAFETY: the caller passes NULL or readable parameters.
     let mut wanted = unsafe { read_param(param) };
+    if !has_room(object, CmCommand::Accept, &wanted.private_data) {
+        return errno::minus_one(libc::EINVAL);
+    }
     let accepted = match queue_pair(object, &mut wanted) {
         Some(ConnectEnd::Here(qp)) => object.cm.accept(&wanted, &qp),
         Some(ConnectEnd::Elsewhere) => object.cm.accept_elsewhere(&wanted),
@@ -102,6 +108,11 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
             rnr_retry_count: param.rnr_retry_count,
         },
     }
+}
+
+/// Whether the message that `command` sends has room for the private data.
+fn has_room(object: &IdObject, command: CmCommand, private_data: &[u8]) -> bool {
+    private_data.len() <= private_data_max(object.personality(), object.cm.space(), command)
 }
 
 /// This end of a connection.
@@ -150,6 +161,9 @@ pub unsafe extern "C" fn rdma_reject(
     let object = object!(id);
     // SAFETY: the caller passes as much private data as it says.
     let private_data = unsafe { copy_bytes(private_data, usize::from(private_data_len)) };
+    if !has_room(object, CmCommand::Reject, &private_data) {
+        return errno::minus_one(libc::EINVAL);
+    }
     result(object.cm.reject(&private_data))
 }
 
