@@ -71,6 +71,15 @@ fn events_come_in_the_order_of_a_device() {
 }
 
 #[test]
+fn ids_of_adapters_have_a_path_once_their_route_is_resolved() {
+    let dir = common::dir("paths");
+    let program = dir.build("paths.c", "paths", &["-lrdmacm", "-libverbs"]);
+    for (transport, device) in TRANSPORTS.into_iter().zip(["weft0", "weft_iw0"]) {
+        succeed(preloaded(&program).arg(device).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn private_data_is_as_long_as_the_messages_of_the_device_have_room_for() {
     let dir = common::dir("private_data");
     let program = dir.build("private_data.c", "private_data", &["-lrdmacm", "-libverbs"]);

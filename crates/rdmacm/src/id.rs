@@ -291,6 +291,11 @@ impl CmId {
         inner.apply_tos()
     }
 
+    /// The type of service that was set, or 0.
+    pub fn tos(&self) -> u8 {
+        self.lock().options.tos.unwrap_or(0)
+    }
+
     /// Whether other ids that allow it too may have the same local address.
     ///
     /// # Errors

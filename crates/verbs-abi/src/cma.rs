@@ -64,8 +64,32 @@ pub struct rdma_addr {
 #[repr(C)]
 pub struct rdma_route {
     pub addr: rdma_addr,
-    pub path_rec: Cell<*mut c_void>,
+    pub path_rec: Cell<*mut ibv_sa_path_rec>,
     pub num_paths: Cell<c_int>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_sa_path_rec {
+    pub dgid: ibv_gid,
+    pub sgid: ibv_gid,
+    pub dlid: u16,
+    pub slid: u16,
+    pub raw_traffic: c_int,
+    pub flow_label: u32,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+    pub reversible: c_int,
+    pub numb_path: u8,
+    pub pkey: u16,
+    pub sl: u8,
+    pub mtu_selector: u8,
+    pub mtu: u8,
+    pub rate_selector: u8,
+    pub rate: u8,
+    pub packet_life_time_selector: u8,
+    pub packet_life_time: u8,
+    pub preference: u8,
 }
 
 #[repr(C)]
@@ -219,6 +243,16 @@ layout! {
         "addr.src_addr" = addr.src: 0, "addr.dst_addr" = addr.dst: 128,
         "addr.addr.ibaddr" = addr.ibaddr: 256, "path_rec" = path_rec: 296,
         "num_paths" = num_paths: 304,
+    }
+    "struct ibv_sa_path_rec" as ibv_sa_path_rec: 64 {
+        "dgid" = dgid: 0, "sgid" = sgid: 16, "dlid" = dlid: 32, "slid" = slid: 34,
+        "raw_traffic" = raw_traffic: 36, "flow_label" = flow_label: 40,
+        "hop_limit" = hop_limit: 44, "traffic_class" = traffic_class: 45,
+        "reversible" = reversible: 48, "numb_path" = numb_path: 52, "pkey" = pkey: 54,
+        "sl" = sl: 56, "mtu_selector" = mtu_selector: 57, "mtu" = mtu: 58,
+        "rate_selector" = rate_selector: 59, "rate" = rate: 60,
+        "packet_life_time_selector" = packet_life_time_selector: 61,
+        "packet_life_time" = packet_life_time: 62, "preference" = preference: 63,
     }
     "struct rdma_ib_addr" as rdma_ib_addr: 40 {
         "sgid" = sgid: 0, "dgid" = dgid: 16, "pkey" = pkey: 32,

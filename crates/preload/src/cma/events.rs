@@ -155,6 +155,9 @@ fn accept_into(listen: &IdObject, delivery: &IdEvent) -> Option<&'static IdObjec
     }
     object.show_addresses();
     object.show_device();
+    if object.cm.space() == PortSpace::Tcp {
+        object.show_path();
+    }
     Some(object)
 }
 
@@ -169,6 +172,7 @@ fn follow(object: &IdObject, event: &mut CmEvent) {
                 (event.kind, event.status) = (EventKind::AddrError, -libc::ENODEV);
             }
         }
+        EventKind::RouteResolved => object.show_path(),
         EventKind::Established => {
             object.show_addresses();
             object.show_queue_pair();

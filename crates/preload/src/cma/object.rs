@@ -13,20 +13,20 @@ use weft_sync::{Mutex, MutexGuard};
 
 use super::devices::CmaDevice;
 use super::names::SharedAddrInfo;
-use super::sockaddr;
+use super::{route, sockaddr};
 use crate::errno::needs_memory;
 use crate::ibv::qp;
 use crate::log::log;
 use crate::rdma;
 use weft_verbs::{QpAttr, QpAttrMask};
 use weft_verbs_abi::cma::{
-    IBV_QPT_UD, IdHead, QpInitAttr, RDMA_PS_TCP, Storage, rdma_cm_id, rdma_event_channel,
-    rdma_ib_addr,
+    IBV_QPT_UD, IdHead, QpInitAttr, RDMA_PS_TCP, Storage, ibv_sa_path_rec, rdma_cm_id,
+    rdma_event_channel, rdma_ib_addr,
 };
 use weft_verbs_abi::{IBV_QPT_RC, ibv_ece, ibv_pd};
 
 /// The default partition, which every port of a channel adapter is in; iWARP has none.
-const PKEY_DEFAULT: u16 = 0xFFFF;
+pub const PKEY_DEFAULT: u16 = 0xFFFF;
 
 /// A copy of what an application passes by address and length.
 ///
@@ -110,6 +110,8 @@ pub struct IdObject {
     pub local_ece: Cell<ibv_ece>,
     /// Number of the queue pair that was made for the id.
     pub qp_num: Cell<u32>,
+    /// What `path_rec` points to.
+    path: Cell<ibv_sa_path_rec>,
 }
 
 impl IdObject {
@@ -135,6 +137,8 @@ impl IdObject {
             found: SharedAddrInfo::default(),
             local_ece: Cell::new(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }),
             qp_num: Cell::new(0),
+            // SAFETY: zeroes are a valid record.
+            path: Cell::new(unsafe { mem::zeroed() }),
         }));
         cm.set_cookie(object as u64);
         object
@@ -194,6 +198,15 @@ impl IdObject {
             dgid: sockaddr::gid(peer),
             pkey: PKEY_DEFAULT.to_be(),
         });
+    }
+
+    /// Shows the application of an adapter's id the path to the peer: programs look there for the
+    /// size of packets.
+    pub fn show_path(&self) {
+        let Some(path) = route::path_record(&self.cm) else { return };
+        self.path.set(path);
+        self.head.id.route.path_rec.set(self.path.as_ptr());
+        self.head.id.route.num_paths.set(1);
     }
 
     /// Binds the id to its device, unless its address leaves open which one that would be.

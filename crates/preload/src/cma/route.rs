@@ -8,9 +8,10 @@ use weft_host::DeviceKind;
 use weft_rdmacm::{CmId, HOP_LIMIT, PortSpace, RETRIES_MAX};
 use weft_verbs::{Access, QpAttrMask as Mask, QpState};
 
+use super::object::PKEY_DEFAULT;
 use super::sockaddr;
-use crate::ibv::gid;
-use weft_verbs_abi::cma::RDMA_UDP_QKEY;
+use crate::ibv::{gid, query};
+use weft_verbs_abi::cma::{RDMA_UDP_QKEY, ibv_sa_path_rec};
 use weft_verbs_abi::{ibv_ah_attr, ibv_gid, ibv_qp_attr};
 
 /// InfiniBand's largest packet, and what its connection manager sets on Ethernet: the time that an
@@ -21,6 +22,34 @@ const MIN_RNR_TIMER: u8 = 0;
 /// Those that a datagram to a group takes, and the least LID of a group.
 const GROUP_HOP_LIMIT: u8 = 1;
 const GROUP_LID: u16 = 0xc000;
+
+/// In a path record: exactly what it says, and the time that Linux assumes on Ethernet that a
+/// packet takes, 4.096 us x 2^16.
+const EXACTLY: u8 = 2;
+const PACKET_LIFE_TIME: u8 = 16;
+
+/// The path to the peer as the connection manager of an adapter on Ethernet has it. There is none
+/// over iWARP.
+pub fn path_record(cm: &CmId) -> Option<ibv_sa_path_rec> {
+    let device = cm.device().filter(|device| device.kind == DeviceKind::Roce)?;
+    // SAFETY: zeroes are a valid record.
+    let zeroes: ibv_sa_path_rec = unsafe { mem::zeroed() };
+    Some(ibv_sa_path_rec {
+        dgid: sockaddr::gid(cm.peer_addr()),
+        sgid: sockaddr::gid(cm.local_addr()),
+        hop_limit: HOP_LIMIT,
+        traffic_class: cm.tos(),
+        reversible: 1,
+        numb_path: 1,
+        pkey: PKEY_DEFAULT.to_be(),
+        mtu_selector: EXACTLY,
+        mtu: query::port_attr(device).active_mtu as u8,
+        rate_selector: EXACTLY,
+        packet_life_time_selector: EXACTLY,
+        packet_life_time: PACKET_LIFE_TIME,
+        ..zeroes
+    })
+}
 
 /// The address vector of the way to the peer.
 pub fn ah_attr(cm: &CmId) -> ibv_ah_attr {
