@@ -80,6 +80,13 @@ fn ids_of_adapters_have_a_path_once_their_route_is_resolved() {
 }
 
 #[test]
+fn an_id_for_datagrams_has_no_connection_to_end() {
+    let dir = common::dir("datagram_ids");
+    let program = dir.build("datagram_ids.c", "datagram_ids", &["-lrdmacm", "-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
 fn private_data_is_as_long_as_the_messages_of_the_device_have_room_for() {
     let dir = common::dir("private_data");
     let program = dir.build("private_data.c", "private_data", &["-lrdmacm", "-libverbs"]);

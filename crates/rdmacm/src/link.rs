@@ -6,11 +6,12 @@ use weft_host::managed::Answer;
 use weft_host::{Attachment, DeviceKind, HostQp, LinkWatcher};
 use weft_net::stream::MpaCarrier;
 use weft_os::clock::{self, Moment};
-use weft_rnic::cm::{Close, CmState, Depths, Failure, QpTerms};
+use weft_rnic::cm::{Close, CmCommand, CmState, Depths, Failure, QpTerms};
 use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_verbs::{Misuse, QpState};
 
 use crate::config;
+use crate::device::PortSpace;
 use crate::error::CmError;
 use crate::id::{CmId, IdInner, IdStage};
 
@@ -169,12 +170,16 @@ impl CmId {
         unseen > 0 && before.is_none_or(|before| unseen < before)
     }
 
-    /// Ends the connection gracefully, or gives up the attempt. The outcome is an event.
+    /// Ends the connection gracefully, or gives up the attempt. The outcome is an event. An id for
+    /// datagrams has neither, and nothing happens.
     ///
     /// # Errors
     /// The id never had a peer.
     pub fn disconnect(&self) -> Result<(), CmError> {
         let mut inner = self.lock();
+        if self.space() == PortSpace::Udp {
+            return Ok(inner.machine.may(CmCommand::Disconnect)?);
+        }
         let (stage, qp) = match inner.machine.disconnect()? {
             Close::Link => (IdStage::Quiet, inner.qp.upgrade()),
             Close::Attempt => {

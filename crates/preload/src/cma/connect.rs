@@ -9,6 +9,7 @@ use weft_rdmacm::{CmCommand, CmState, ConnParam, PortSpace, QpTerms, private_dat
 use super::events::complete;
 use super::id::{completed, object, result};
 use super::object::{IdObject, copy_bytes};
+use super::qp as id_qp;
 use crate::errno::{self, needs_memory};
 use crate::ibv::qp;
 use crate::real::pass_when_off;
@@ -182,7 +183,8 @@ pub unsafe extern "C" fn rdma_reject_ece(
     unsafe { rdma_reject(id, private_data, private_data_len) }
 }
 
-/// `rdma_disconnect`. On an id whose connection is over it does nothing.
+/// `rdma_disconnect`. On an id whose connection is over it does nothing. The queue pair of an id
+/// for datagrams fails, and there is no event to wait for.
 ///
 /// # Safety
 /// `id` is live.
@@ -192,6 +194,9 @@ pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let object = object!(id);
     if let Err(error) = object.cm.disconnect() {
         return errno::minus_one(error.errno());
+    }
+    if object.cm.space() == PortSpace::Udp {
+        return id_qp::fail(object);
     }
     if object.cm.state() == CmState::Closed && object.cm.channel().is_empty() {
         // The end was reported by an earlier call: there is no event to wait for.

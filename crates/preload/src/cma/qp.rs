@@ -11,7 +11,7 @@ use crate::ibv::{channel, cq, qp as verbs_qp, qp_ex, srq as verbs_srq};
 use crate::pass;
 use crate::real::pass_when_off;
 use weft_rdmacm::PortSpace;
-use weft_verbs::QpState;
+use weft_verbs::{QpAttrMask, QpState};
 use weft_verbs_abi::cma::rdma_cm_id;
 use weft_verbs_abi::{
     IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC,
@@ -178,6 +178,22 @@ fn initialise(object: &IdObject, qp: *mut ibv_qp) -> Result<(), c_int> {
         }
     }
     Ok(())
+}
+
+/// Fails the queue pair of an id, if it has one; 0, or -1 and `errno`.
+pub fn fail(object: &IdObject) -> c_int {
+    let qp = object.head.id.qp.get();
+    if qp.is_null() {
+        return 0;
+    }
+    // SAFETY: zeroes are valid attributes.
+    let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+    attr.qp_state = QpState::Err as c_int;
+    // SAFETY: the application keeps the queue pair of an id that it disconnects.
+    match unsafe { verbs_qp::ibv_modify_qp(qp, &raw mut attr, QpAttrMask::STATE.bits() as c_int) } {
+        0 => 0,
+        code => errno::minus_one(code),
+    }
 }
 
 fn plain_of(attr: &ibv_qp_init_attr_ex) -> ibv_qp_init_attr {
