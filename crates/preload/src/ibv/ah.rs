@@ -76,8 +76,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     }
     // SAFETY: readable by contract.
     let attr = unsafe { &*attr };
-    // A port on Ethernet has no LID that a path without GIDs could name.
-    let found = qp_attr::path_from_c(attr, held.tail().core.id()).filter(|path| path.is_global);
+    let found = qp_attr::path_from_c(attr, held.tail().core.id());
     let ends = found.as_ref().and_then(|path| path::ends(path, true).ok());
     let (Some(path), Some((local, remote))) = (found, ends) else {
         return errno::null(libc::EINVAL);

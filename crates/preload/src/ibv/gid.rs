@@ -4,7 +4,7 @@
 //! changes, which is as long as any program may count on an index; faults leave rows empty.
 
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use weft_host::{DeviceId, DeviceKind, DeviceState};
 
@@ -138,11 +138,6 @@ fn adapter_rows(interfaces: &[NetInterface]) -> Vec<Gid> {
     }
     rows.sort_by_key(|(rank, _)| *rank);
     rows.into_iter().map(|(_, gid)| gid).collect()
-}
-
-/// The address of loopback as a GID, for peers that no GID names.
-pub fn loopback() -> [u8; 16] {
-    gid_of(Ipv4Addr::LOCALHOST.into())
 }
 
 /// `ibv_query_gid`: an empty row is all zeroes.
@@ -358,6 +353,6 @@ mod tests {
         ];
         assert_eq!(shown, expected.map(|(a, i)| (a.to_string(), i)));
         let alone = adapter_rows(&[interface(1, true, &["127.0.0.1", "::1"])]);
-        assert_eq!(alone[0].raw, loopback());
+        assert_eq!(alone[0].raw, gid_of("127.0.0.1".parse().unwrap()));
     }
 }

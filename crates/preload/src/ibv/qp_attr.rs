@@ -106,14 +106,13 @@ pub fn cap_to_c(cap: QpCap) -> ibv_qp_cap {
     }
 }
 
-/// A path with the GID that its index stands for now; `None` if there is no such row. A path
-/// without GIDs begins, and ends, at loopback.
+/// A path with the GID that its index stands for now; `None` if there is no such row. An adapter's
+/// port on Ethernet has no LID that a path without GIDs could name.
 pub fn path_from_c(attr: &ibv_ah_attr, device: DeviceId) -> Option<AddressVector> {
     let mut path = path_as_is(attr);
     let rnic = device.kind == DeviceKind::Iwarp;
     if !path.is_global {
-        path.sgid = if rnic { path.sgid } else { gid::loopback() };
-        return Some(path);
+        return rnic.then_some(path);
     }
     let row = gid::table(device).get(usize::from(path.sgid_index)).copied();
     let row = row.filter(|row| !row.is_empty());
@@ -214,6 +213,8 @@ mod tests {
         given.grh.sgid_index = rows.len() as u8;
         assert!(path_from_c(&given, DeviceKind::Roce.into()).is_none());
         given.is_global = 0;
-        assert_eq!(path_from_c(&given, DeviceKind::Roce.into()).unwrap().sgid, gid::loopback());
+        given.grh.sgid_index = 0;
+        assert!(path_from_c(&given, DeviceKind::Roce.into()).is_none());
+        assert!(path_from_c(&given, DeviceKind::Iwarp.into()).is_some());
     }
 }

@@ -98,6 +98,9 @@ static void walk(enum ibv_qp_type type)
 	attr.ah_attr.grh.sgid_index = 127;
 	CHECK(ibv_modify_qp(qp, &attr, receive) == EINVAL && qp->state == IBV_QPS_INIT);
 	attr = towards(other->qp_num);
+	attr.ah_attr.is_global = 0;
+	CHECK(ibv_modify_qp(qp, &attr, receive) == EINVAL && qp->state == IBV_QPS_INIT);
+	attr = towards(other->qp_num);
 	CHECK(ibv_modify_qp(qp, &attr, receive) == 0 && qp->state == IBV_QPS_RTR);
 
 	struct ibv_qp_attr ready = {
