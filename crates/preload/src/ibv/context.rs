@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use weft_host::{Context, DeviceId};
 use weft_sync::{Mutex, MutexGuard};
 
+use super::object::handle;
 use super::{cq, cq_ex, device, dm, gid, mw, pd_mr, post, qp_ex, query, srq, xrcd};
 use crate::errno::{self, needs_memory};
 use crate::fd::{self, EventFd, Waker};
@@ -34,6 +35,9 @@ pub struct ContextTail {
     pub core: Arc<Context>,
     /// The descriptor that the C structure shows as `async_fd`.
     pub events: Arc<EventFd>,
+    /// Equal for contexts whose objects go together: one that was opened, and those that were
+    /// imported from it.
+    pub family: u32,
     objects: AtomicUsize,
 }
 
@@ -142,32 +146,48 @@ fn is_shared(context: *mut ibv_context) -> bool {
 
 /// Opens a device; fails with the errno of the system.
 pub fn open(id: DeviceId) -> Result<*mut ibv_context, c_int> {
+    open_in(id, handle())
+}
+
+/// As [`open`], for one more context of a family.
+pub fn open_in(id: DeviceId, family: u32) -> Result<*mut ibv_context, c_int> {
     needs_memory!(Err);
     let events = Arc::new(EventFd::new()?);
     rdma::host().count_gids_by(gid::used_rows);
     let core = Context::open(rdma::host(), id, Box::new(Waker(Arc::clone(&events))));
     let core = core.map_err(|misuse| misuse.errno())?;
     let async_fd = events.raw();
-    let tail = ContextTail { core, events, objects: AtomicUsize::new(0) };
+    let tail = ContextTail { core, events, family, objects: AtomicUsize::new(0) };
     let object = Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(id, async_fd) }));
     crate::asked::note_opened();
     log!(Debug, "opened {:?}", device::name(id));
-    opened().push((async_fd, id));
+    opened().push((async_fd, id, family));
     // SAFETY: just made.
     Ok(unsafe { &raw mut (*object).verbs.context })
 }
 
-/// The descriptors of the contexts that are open, and their devices.
-fn opened() -> MutexGuard<'static, Vec<(c_int, DeviceId)>> {
-    static OPENED: Mutex<Vec<(c_int, DeviceId)>> = Mutex::new(Vec::new());
+/// The descriptors of the contexts that are open, their devices and families.
+fn opened() -> MutexGuard<'static, Vec<(c_int, DeviceId, u32)>> {
+    static OPENED: Mutex<Vec<(c_int, DeviceId, u32)>> = Mutex::new(Vec::new());
     OPENED.lock()
 }
 
-/// The device of the context that `fd` is a duplicate of the descriptor of, if there is one.
-pub fn owner(fd: c_int) -> Option<DeviceId> {
+/// Device and family of the context that `fd` is a duplicate of the descriptor of, if there is one.
+pub fn owner(fd: c_int) -> Option<(DeviceId, u32)> {
     let opened = opened();
-    let found = opened.iter().find(|(other, _)| fd::same_counter(fd, *other));
-    found.map(|(_, id)| *id)
+    let found = opened.iter().find(|(other, ..)| fd::same_counter(fd, *other));
+    found.map(|(_, id, family)| (*id, *family))
+}
+
+/// The family of an object of verbs, each of which begins with its context.
+///
+/// # Safety
+/// `object` is alive.
+pub unsafe fn family_of<T>(object: *mut T) -> u32 {
+    // SAFETY: alive by contract, and begins with a context.
+    let context = unsafe { *object.cast::<*mut ibv_context>() };
+    // SAFETY: the context of a live object is open.
+    unsafe { tail(context) }.family
 }
 
 fn verbs(id: DeviceId, async_fd: c_int) -> verbs_context {
@@ -248,7 +268,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     }
     // SAFETY: open by contract.
     let fd = unsafe { (*context).async_fd };
-    opened().retain(|(other, _)| *other != fd);
+    opened().retain(|(other, ..)| *other != fd);
     // SAFETY: made by `Box::into_raw`; nothing uses it any more.
     drop(unsafe { Box::from_raw(object(context)) });
     0

@@ -60,8 +60,9 @@ unsafe fn find(context: *mut ibv_context, handle: u32) -> Option<ImportedObject>
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
     pass_when_off!(ibv_import_device(fd));
-    let Some(device) = context::owner(fd) else { return errno::null(libc::EOPNOTSUPP) };
-    match context::open(device) {
+    let owner = context::owner(fd);
+    let Some((device, family)) = owner else { return errno::null(libc::EOPNOTSUPP) };
+    match context::open_in(device, family) {
         Ok(context) => {
             // SAFETY: given away by contract, and not needed: the new context has its own.
             unsafe { libc::close(fd) };

@@ -9,7 +9,7 @@ use weft_host::{Advice, Pd};
 use weft_os::calls::LibraryCall;
 use weft_verbs::{Access, Misuse};
 
-use super::context::Held;
+use super::context::{Held, family_of};
 use super::import::{self, ImportedObject};
 use super::object::{Object, handle};
 use super::post;
@@ -418,8 +418,8 @@ impl Reregistration {
         let held = unsafe { MrObject::tail(mr) };
         let access = self.access.map(access).transpose()?;
         // SAFETY: alive by contract.
-        if self.pd.is_some_and(|pd| unsafe { owner_of(pd) } != held.tail().core.id()) {
-            return Err(Misuse::Invalid("the protection domain is one of another device"));
+        if self.pd.is_some_and(|pd| unsafe { family_of(pd) } != held.tail().family) {
+            return Err(Misuse::Invalid("the protection domain is one of another context"));
         }
         let domain = self.pd.map(|pd| {
             // SAFETY: alive by contract.

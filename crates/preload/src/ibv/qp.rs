@@ -12,14 +12,13 @@ use std::mem::{self, offset_of};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
-use weft_host::{DeviceId, DeviceKind, HostQp, HostQpInit};
+use weft_host::{DeviceKind, HostQp, HostQpInit};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{QpAttrMask, QpCap, QpState, QpType};
 
-use super::context::Held;
+use super::context::{Held, family_of};
 use super::object::{AckCounts, Object, handle};
 use super::qp_ex::Builder;
-use super::query::owner_of;
 use super::{cq, pd_mr, qp_attr, registry, srq, xrcd};
 use crate::errno::{self, needs_memory};
 use crate::pass;
@@ -124,7 +123,7 @@ pub unsafe fn create(
         return errno::null(libc::EOPNOTSUPP);
     };
     // SAFETY: alive by contract.
-    if !unsafe { is_of(held.tail().core.id(), home, init) } {
+    if !unsafe { is_of(held.tail().family, home, init) } {
         return errno::null(libc::EINVAL);
     }
     let cookie = registry::cookie();
@@ -157,13 +156,13 @@ pub unsafe fn create(
     qp
 }
 
-/// Whether the domain and the objects that `init` names are those of this device.
+/// Whether the domain and the objects that `init` names are those of this family of contexts.
 ///
 /// # Safety
 /// They are alive.
-unsafe fn is_of(device: DeviceId, home: QpDomain, init: &ibv_qp_init_attr) -> bool {
+unsafe fn is_of(family: u32, home: QpDomain, init: &ibv_qp_init_attr) -> bool {
     // SAFETY: alive by contract.
-    let of = |object: *mut ibv_cq| object.is_null() || unsafe { owner_of(object) } == device;
+    let of = |object: *mut ibv_cq| object.is_null() || unsafe { family_of(object) } == family;
     let home = match home {
         QpDomain::Pd(pd) => pd.cast(),
         QpDomain::Xrcd(xrcd) => xrcd.cast(),

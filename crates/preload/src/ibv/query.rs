@@ -245,17 +245,6 @@ pub unsafe fn device_of(context: *mut ibv_context) -> DeviceId {
     unsafe { context::tail(context) }.core.id()
 }
 
-/// The device of an object of verbs, each of which begins with its context.
-///
-/// # Safety
-/// `object` is alive.
-pub unsafe fn owner_of<T>(object: *mut T) -> DeviceId {
-    // SAFETY: alive by contract, and begins with a context.
-    let context = unsafe { *object.cast::<*mut ibv_context>() };
-    // SAFETY: the context of a live object is open.
-    unsafe { device_of(context) }
-}
-
 /// Slot `query_port`.
 ///
 /// # Safety

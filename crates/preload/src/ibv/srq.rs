@@ -7,9 +7,8 @@ use std::sync::Arc;
 use weft_host::{HostCq, HostSrq, HostXrcd, SrqInit};
 use weft_os::calls::LibraryCall;
 
-use super::context::Held;
+use super::context::{self, Held, family_of};
 use super::object::{AckCounts, Object, handle};
-use super::query::{device_of, owner_of};
 use super::{cq, pd_mr, registry, xrcd};
 use crate::errno::{self, needs_memory};
 use crate::pass;
@@ -130,10 +129,10 @@ pub unsafe extern "C" fn create_srq_ex(
         return errno::null(libc::EINVAL);
     } else {
         // SAFETY: open by contract.
-        let device = unsafe { device_of(context) };
+        let family = unsafe { context::tail(context) }.family;
         // SAFETY: alive by contract.
-        let of_device = |object: *mut ibv_cq| unsafe { owner_of(object) } == device;
-        if ![attr.pd.cast(), attr.xrcd.cast(), attr.cq].into_iter().all(of_device) {
+        let of_family = |object: *mut ibv_cq| unsafe { family_of(object) } == family;
+        if ![attr.pd.cast(), attr.xrcd.cast(), attr.cq].into_iter().all(of_family) {
             return errno::null(libc::EINVAL);
         }
         // SAFETY: alive by contract.

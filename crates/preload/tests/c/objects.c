@@ -74,6 +74,31 @@ static enum ibv_wc_status copy(struct ibv_qp *qp, uint64_t from, uint32_t lkey, 
 	return finish(IBV_WC_RDMA_WRITE);
 }
 
+/* What a context has goes together with what was imported from it, and with nothing of a context
+ * that was opened by itself. */
+static void families(struct ibv_pd *imported)
+{
+	struct ibv_context *apart = ibv_open_device(context->device);
+	struct ibv_pd *other_pd = ibv_alloc_pd(apart);
+	struct ibv_cq *own = ibv_cq_ex_to_cq(cq), *other = ibv_create_cq(apart, 4, NULL, NULL, 0);
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_qp_init_attr init = {
+		.send_cq = own, .recv_cq = own, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	CHECK(other_pd && other);
+	struct ibv_qp *qp = ibv_create_qp(imported, &init);
+	CHECK(qp && ibv_destroy_qp(qp) == 0);
+	CHECK(!ibv_create_qp(other_pd, &init) && errno == EINVAL);
+	init.recv_cq = other;
+	CHECK(!ibv_create_qp(pd, &init) && errno == EINVAL);
+	init.recv_cq = own;
+	init.srq = ibv_create_srq(other_pd, &srq);
+	CHECK(init.srq && !ibv_create_qp(pd, &init) && errno == EINVAL);
+	CHECK(ibv_destroy_srq(init.srq) == 0 && ibv_destroy_cq(other) == 0);
+	CHECK(ibv_dealloc_pd(other_pd) == 0 && ibv_close_device(apart) == 0);
+}
+
 static void device_memory(struct ibv_qp *qp)
 {
 	struct ibv_device_attr_ex limits;
@@ -98,6 +123,7 @@ static void device_memory(struct ibv_qp *qp)
 	CHECK(same && ibv_memcpy_from_dm(memory + 2, same, 40, 8) == 0 && memory[2] == memory[0]);
 	ibv_unimport_dm(same);
 	struct ibv_pd *domain = ibv_import_pd(second, pd->handle);
+	families(domain);
 	struct ibv_mr *known = ibv_import_mr(domain, mr->handle);
 	CHECK(domain && known && known->rkey == mr->rkey && known->addr == NULL);
 	CHECK(!ibv_import_pd(second, mr->handle) && errno == ENOENT);
