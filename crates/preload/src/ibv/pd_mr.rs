@@ -13,7 +13,6 @@ use super::context::{Held, family_of};
 use super::import::{self, ImportedObject};
 use super::object::{Object, handle};
 use super::post;
-use super::query::owner_of;
 use crate::errno::{self, needs_memory};
 use crate::pass;
 use crate::real::pass_when_off;
@@ -23,16 +22,22 @@ use weft_verbs_abi::*;
 pub struct PdTail {
     /// The domain in `weft-host`; a parent domain shares that of the domain it was made from.
     pub core: Arc<Pd>,
-    /// The domain that it was made from, if it is a parent domain.
-    base: *mut ibv_pd,
+    parents: Parents,
     /// Parent domains made from this one.
     children: AtomicUsize,
     context: Held,
 }
 
 type PdObject = Object<ibv_pd, PdTail>;
-type TdObject = Object<ibv_td, Held>;
+type TdObject = Object<ibv_td, TdTail>;
 type MrObject = Object<ibv_mr, Held>;
+
+/// Private tail of the C structure of a thread domain.
+struct TdTail {
+    /// Protection domains that were made for it.
+    users: AtomicUsize,
+    _context: Held,
+}
 
 /// The private tail of `pd`.
 ///
@@ -41,6 +46,32 @@ type MrObject = Object<ibv_mr, Held>;
 pub unsafe fn pd_tail<'a>(pd: *mut ibv_pd) -> &'a PdTail {
     // SAFETY: as this function's contract.
     unsafe { PdObject::tail(pd) }
+}
+
+/// What a parent domain was made of, which cannot be deallocated before it.
+#[derive(Clone, Copy)]
+struct Parents {
+    /// NULL for a domain of its own.
+    base: *mut ibv_pd,
+    /// May be NULL.
+    td: *mut ibv_td,
+}
+
+impl Parents {
+    const NONE: Self = Self { base: std::ptr::null_mut(), td: std::ptr::null_mut() };
+
+    /// Changes how often each is in use.
+    ///
+    /// # Safety
+    /// They are alive, and `base` is not NULL.
+    unsafe fn count(&self, change: impl Fn(&AtomicUsize) -> usize) {
+        // SAFETY: alive by contract.
+        change(&unsafe { pd_tail(self.base) }.children);
+        if !self.td.is_null() {
+            // SAFETY: alive by contract.
+            change(&unsafe { TdObject::tail(self.td) }.users);
+        }
+    }
 }
 
 impl PdTail {
@@ -66,11 +97,11 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     let core = held.tail().core.alloc_pd();
     let handle = handle();
     import::offer(handle, held.tail().core.id(), ImportedObject::Pd(Arc::clone(&core)));
-    make_pd(ibv_pd { context, handle }, core, std::ptr::null_mut(), held)
+    make_pd(ibv_pd { context, handle }, core, Parents::NONE, held)
 }
 
-fn make_pd(public: ibv_pd, core: Arc<Pd>, base: *mut ibv_pd, held: Held) -> *mut ibv_pd {
-    let tail = PdTail { core, base, children: AtomicUsize::new(0), context: held };
+fn make_pd(public: ibv_pd, core: Arc<Pd>, parents: Parents, held: Held) -> *mut ibv_pd {
+    let tail = PdTail { core, parents, children: AtomicUsize::new(0), context: held };
     PdObject::make(public, tail)
 }
 
@@ -81,7 +112,7 @@ fn make_pd(public: ibv_pd, core: Arc<Pd>, base: *mut ibv_pd, held: Held) -> *mut
 pub unsafe fn import_pd(context: *mut ibv_context, core: Arc<Pd>, handle: u32) -> *mut ibv_pd {
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
-    make_pd(ibv_pd { context, handle }, core, std::ptr::null_mut(), held)
+    make_pd(ibv_pd { context, handle }, core, Parents::NONE, held)
 }
 
 /// Ends an object and leaves its domain.
@@ -108,7 +139,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     if tail.children.load(Ordering::Acquire) > 0 {
         return errno::code(libc::EBUSY);
     }
-    if tail.base.is_null() {
+    if tail.parents.base.is_null() {
         let result = errno::positive(tail.context.tail().core.dealloc_pd(&tail.core));
         if result != 0 {
             return result;
@@ -116,8 +147,8 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         // SAFETY: alive by contract.
         import::withdraw(unsafe { (*pd).handle });
     } else {
-        // SAFETY: a domain with children is not deallocated.
-        unsafe { pd_tail(tail.base) }.children.fetch_sub(1, Ordering::AcqRel);
+        // SAFETY: domains with children are not deallocated.
+        unsafe { tail.parents.count(|uses| uses.fetch_sub(1, Ordering::AcqRel)) };
     }
     // SAFETY: not used afterwards by contract.
     unsafe { PdObject::free(pd) };
@@ -148,12 +179,14 @@ pub unsafe extern "C" fn alloc_parent_domain(
         return errno::null(libc::EOPNOTSUPP);
     }
     needs_memory!(errno::null);
+    let parents = Parents { base: attr.pd, td: attr.td };
     // SAFETY: alive by contract.
-    let base = unsafe { pd_tail(attr.pd) };
-    base.children.fetch_add(1, Ordering::AcqRel);
+    unsafe { parents.count(|uses| uses.fetch_add(1, Ordering::AcqRel)) };
+    // SAFETY: alive by contract.
+    let core = unsafe { pd_tail(attr.pd) }.core.clone();
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
-    make_pd(ibv_pd { context, handle: handle() }, Arc::clone(&base.core), attr.pd, held)
+    make_pd(ibv_pd { context, handle: handle() }, core, parents, held)
 }
 
 /// Slot `advise_mr`: advice about memory that is registered on demand is followed at once.
@@ -200,14 +233,18 @@ pub unsafe extern "C" fn alloc_td(
     needs_memory!(errno::null);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
-    TdObject::make(ibv_td { context }, held)
+    TdObject::make(ibv_td { context }, TdTail { users: AtomicUsize::new(0), _context: held })
 }
 
-/// Slot `dealloc_td`.
+/// Slot `dealloc_td`: `EBUSY` while a protection domain was made for it.
 ///
 /// # Safety
-/// `td` came from [`alloc_td`] and is not used afterwards.
+/// `td` came from [`alloc_td`], and is not used after it was deallocated.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: alive by contract.
+    if unsafe { TdObject::tail(td) }.users.load(Ordering::Acquire) > 0 {
+        return errno::code(libc::EBUSY);
+    }
     // SAFETY: not used afterwards by contract.
     unsafe { TdObject::free(td) };
     0

@@ -5,6 +5,13 @@ int main(int argc, char **argv)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
 	begin(argc, argv);
+	struct ibv_td_init_attr alone = { 0 };
+	struct ibv_td *thread = ibv_alloc_td(context, &alone);
+	struct ibv_parent_domain_init_attr both = { .pd = pd, .td = thread };
+	struct ibv_pd *parent = ibv_alloc_parent_domain(context, &both);
+	CHECK(thread && parent && ibv_dealloc_td(thread) == EBUSY && ibv_dealloc_pd(pd) == EBUSY);
+	CHECK(ibv_dealloc_pd(parent) == 0 && ibv_dealloc_td(thread) == 0);
+
 	struct ibv_srq *srq = wanted.srq = ibv_create_srq(pd, &init);
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
 	struct ibv_cq *other = ibv_create_cq(context, 4, NULL, channel, 0);
