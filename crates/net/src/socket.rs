@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
@@ -95,6 +95,23 @@ fn connect_once(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
         Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => Ok(Dialed::InProgress),
         Err(e) => Err(e),
     }
+}
+
+/// Whether `ip` is a host's own, not that of a group or of all hosts of a network.
+pub fn is_of_host(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) => !v4.is_multicast() && !is_broadcast(v4),
+        IpAddr::V6(v6) => !v6.is_multicast(),
+    }
+}
+
+/// The system says so when a socket that may not broadcast is connected. In an address that means
+/// all hosts of a network two bits at least stand for the host, which are ones.
+fn is_broadcast(v4: Ipv4Addr) -> bool {
+    let may_be = v4.to_bits() & 3 == 3;
+    let to = SocketAddr::from((v4, 1));
+    let connected = || connect_once(open(&to, SocketKind::Datagram)?.as_fd(), &to);
+    may_be && connected().is_err_and(|e| e.raw_os_error() == Some(libc::EACCES))
 }
 
 /// Lets peers connect. Connections inherit that their address may be reused once they are over.

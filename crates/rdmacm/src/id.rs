@@ -299,23 +299,36 @@ impl CmId {
     /// Whether other ids that allow it too may have the same local address.
     ///
     /// # Errors
-    /// `EINVAL` once the id has an address.
+    /// `EINVAL` if the id listens, or is to stop sharing an address that it has.
     pub fn set_shared(&self, shared: bool) -> Result<(), CmError> {
         let mut inner = self.lock();
-        inner.machine.may(CmCommand::Bind)?;
+        if !shared || inner.machine.state() == CmState::Listening {
+            inner.machine.may(CmCommand::Bind)?;
+        }
         inner.options.manners.shared = shared;
-        Ok(())
+        match &inner.stage {
+            IdStage::Bound(sockets) => Ok(sockets.all().try_for_each(socket::share)?),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the IPv6 wildcard address excludes IPv4.
     ///
     /// # Errors
-    /// `EINVAL` once the id has an address.
+    /// `EINVAL` once the id does more than having an address; or what the system says to taking
+    /// that address anew.
     pub fn set_v6_only(&self, only: bool) -> Result<(), CmError> {
         let mut inner = self.lock();
-        inner.machine.may(CmCommand::Bind)?;
+        inner.machine.may(CmCommand::Listen)?;
         inner.options.manners.v6_only = Some(only);
-        Ok(())
+        match inner.local.filter(|local| local.is_ipv6() && local.ip().is_unspecified()) {
+            Some(local) => {
+                // The system takes this before a socket is bound only.
+                drop(inner.leave_stage());
+                inner.take_address(self.space, local)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Takes a local address; port 0 means any that is free. The port is taken from the machine's
@@ -471,6 +484,9 @@ impl IdInner {
         space: PortSpace,
         addr: SocketAddr,
     ) -> Result<(), CmError> {
+        if !socket::is_of_host(addr.ip()) {
+            return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL).into());
+        }
         self.keep_to(addr.ip())?;
         if addr.port() != 0 {
             self.channel.host().free_port(addr.port());

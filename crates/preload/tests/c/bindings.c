@@ -81,6 +81,42 @@ static void both_share(struct rdma_event_channel *channel, const char *held, con
 	CHECK(rdma_destroy_id(holder) == 0);
 }
 
+static int set(struct rdma_cm_id *id, int option, int value)
+{
+	return rdma_set_option(id, RDMA_OPTION_ID, option, &value, sizeof value);
+}
+
+/* An address may be shared later, until its id listens, but not be taken back. */
+static void shared_later(struct rdma_event_channel *channel)
+{
+	struct rdma_cm_id *holder = bound(channel, here, 0, 0);
+	CHECK(holder);
+	uint16_t port = rdma_get_src_port(holder);
+	claim(here, port, 1, EADDRINUSE);
+	CHECK(set(holder, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
+	claim(here, port, 1, 0);
+	CHECK(set(holder, RDMA_OPTION_ID_REUSEADDR, 0) == -1 && errno == EINVAL);
+	CHECK(rdma_listen(holder, 1) == 0);
+	CHECK(set(holder, RDMA_OPTION_ID_REUSEADDR, 1) == -1 && errno == EINVAL);
+	CHECK(rdma_destroy_id(holder) == 0);
+}
+
+/* Nor need an id that is bound exclude the other family before it listens. */
+static void alone_later(struct rdma_event_channel *channel)
+{
+	struct rdma_cm_id *holder = bound(channel, wildcard_6, 0, 0);
+	CHECK(holder);
+	uint16_t port = rdma_get_src_port(holder);
+	claim(here, port, 0, EADDRNOTAVAIL);
+	CHECK(set(holder, RDMA_OPTION_ID_AFONLY, 1) == 0 && rdma_get_src_port(holder) == port);
+	claim(here, port, 0, 0);
+	CHECK(set(holder, RDMA_OPTION_ID_AFONLY, 0) == 0);
+	claim(here, port, 0, EADDRNOTAVAIL);
+	CHECK(rdma_listen(holder, 1) == 0);
+	CHECK(set(holder, RDMA_OPTION_ID_AFONLY, 1) == -1 && errno == EINVAL);
+	CHECK(rdma_destroy_id(holder) == 0);
+}
+
 int main(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -90,6 +126,7 @@ int main(void)
 	meets(channel, wildcard, wildcard, EADDRNOTAVAIL);
 	meets(channel, here, here, EADDRINUSE);
 	meets(channel, here, beside, 0);
+	claim("127.0.0.3", 0, 0, 0);
 	struct rdma_cm_id *v6 = bound(channel, here_6, 0, 0);
 	if (v6) {
 		CHECK(rdma_destroy_id(v6) == 0);
@@ -97,10 +134,17 @@ int main(void)
 		meets(channel, wildcard_6, here, EADDRNOTAVAIL);
 		meets(channel, here_6, wildcard_6, EADDRNOTAVAIL);
 		meets(channel, here_6, here_6, EADDRINUSE);
+		alone_later(channel);
+		claim("ff02::1", 0, 0, EADDRNOTAVAIL);
 	}
 	both_share(channel, wildcard, here);
 	both_share(channel, here, wildcard);
 	both_share(channel, here, here);
+	shared_later(channel);
+	/* No host has the address of a group, or of all hosts of a network. */
+	claim("239.1.2.3", 0, 0, EADDRNOTAVAIL);
+	claim("255.255.255.255", 0, 0, EADDRNOTAVAIL);
+	claim("127.255.255.255", 0, 0, EADDRNOTAVAIL);
 	rdma_destroy_event_channel(channel);
 	return 0;
 }

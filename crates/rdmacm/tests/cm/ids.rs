@@ -39,7 +39,7 @@ fn commands_in_the_wrong_state_are_refused() {
     }
     id.bind(loopback()).unwrap();
     assert_eq!(id.bind(loopback()).unwrap_err().errno(), libc::EINVAL);
-    assert_eq!(id.set_shared(true).unwrap_err().errno(), libc::EINVAL);
+    assert_eq!(id.set_shared(false).unwrap_err().errno(), libc::EINVAL);
     assert_eq!(id.state(), CmState::AddrBound);
     assert!(channel.is_empty());
 }
