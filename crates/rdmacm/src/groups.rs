@@ -19,7 +19,7 @@ pub struct Join {
 
 /// A group that an id is in.
 pub(crate) struct Membership {
-    pub(crate) group: IpAddr,
+    pub(crate) join: Join,
     /// The queue pair that was attached for it.
     pub(crate) qp: Weak<HostQp>,
 }
@@ -28,7 +28,7 @@ impl Membership {
     pub(crate) fn leave(self) {
         if let Some(qp) = self.qp.upgrade() {
             // The program may have detached it.
-            let _gone = qp.detach_group(self.group);
+            let _gone = qp.detach_group(self.join.group);
         }
     }
 }

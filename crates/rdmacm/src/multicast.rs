@@ -13,11 +13,11 @@ use crate::groups::{Join, Membership};
 use crate::id::CmId;
 
 impl CmId {
-    /// Joins a group: what comes to it by the network interfaces `interfaces` is for `qp`, if there
-    /// is one. An event tells that it is done.
+    /// Joins a group, perhaps once more: what comes to it by the network interfaces `interfaces` is
+    /// for `qp`, if there is one. An event tells that it is done.
     ///
     /// # Errors
-    /// If the id is not one for datagrams, has no local address, or is in the group; or what
+    /// If the id is not one for datagrams, or has no local address; or what
     /// [`HostQp::attach_group`] says.
     pub fn join_group(
         &self,
@@ -29,7 +29,7 @@ impl CmId {
             return Err(CmError::PortSpace);
         }
         let placed = self.local_addr().is_some_and(|local| !local.ip().is_unspecified());
-        if !placed || !join.group.is_multicast() || self.is_in(join.group) {
+        if !placed || !join.group.is_multicast() {
             return Err(weft_verbs::Misuse::Invalid("the id cannot join this group").into());
         }
         if let Some(qp) = qp {
@@ -37,7 +37,7 @@ impl CmId {
         }
         let mut inner = self.lock();
         let qp = qp.map_or(Weak::new(), Arc::downgrade);
-        inner.memberships.push(Membership { group: join.group, qp });
+        inner.memberships.push(Membership { join, qp });
         let event = CmEvent::plain(EventKind::MulticastJoin);
         if let Some(id) = self.me().upgrade().filter(|_| !inner.is_dead()) {
             inner.channel.push(IdEvent { id, listen: None, event, join: Some(join) });
@@ -45,21 +45,17 @@ impl CmId {
         Ok(())
     }
 
-    fn is_in(&self, group: IpAddr) -> bool {
-        self.lock().memberships.iter().any(|known| known.group == group)
-    }
-
-    /// Leaves a group; whether it was in it. That it has joined is not told any more: the
-    /// application may free what it gave along.
+    /// Leaves a group, as it has joined it last; whether it was in it. The queue pair gets nothing
+    /// from there any more, however often the group was joined. That it has joined is not told any
+    /// more: the application may free what it gave along.
     pub fn leave_group(&self, group: IpAddr) -> bool {
         let mut inner = self.lock();
-        let at = inner.memberships.iter().position(|known| known.group == group);
-        let Some(membership) = at.map(|at| inner.memberships.swap_remove(at)) else { return false };
-        let channel = inner.channel.clone();
+        let at = inner.memberships.iter().rposition(|known| known.join.group == group);
+        let Some(membership) = at.map(|at| inner.memberships.remove(at)) else { return false };
+        let (channel, join) = (inner.channel.clone(), Some(membership.join));
         drop(inner);
         membership.leave();
-        let is_joined = |delivery: &IdEvent| delivery.join.is_some_and(|join| join.group == group);
-        drop(channel.withdraw_if(|delivery| delivery.is_of(self) && is_joined(delivery)));
+        drop(channel.withdraw_if(|delivery| delivery.is_of(self) && delivery.join == join));
         true
     }
 
