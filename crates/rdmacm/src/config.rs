@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use weft_host::Settings;
+use weft_os::clock::Moment;
 use weft_rnic::cm::Depths;
 use weft_rnic::mpa::MpaOffer;
 
@@ -60,6 +61,12 @@ pub const REFUSED_PATIENCE: Duration = Duration::from_millis(250);
 /// How long after the first refusal it is called again; twice as long after each further one.
 pub const REDIAL_PAUSE: Duration = Duration::from_millis(5);
 
+/// How long to wait until a peer that refuses is called again: `pause`, but for the last time as
+/// soon as it is to be believed.
+pub(crate) fn before_redial(pause: Duration, now: Moment, believed: Moment) -> Duration {
+    pause.min(believed.saturating_duration_since(now))
+}
+
 /// How long a peer that asked for a peer-to-peer connection may take to send its first message
 /// after the Reply (RFC 6581, section 9).
 pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,5 +115,22 @@ pub(crate) fn offer(settings: &Settings, depths: Depths, private_data: Vec<u8>) 
         markers: settings.markers,
         private_data,
         ..MpaOffer::new(depths.ird, depths.ord)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_os::clock;
+
+    /// As pauses double, the last one would end long after the refusal is to be believed.
+    #[test]
+    fn the_last_call_is_not_after_a_refusal_is_believed() {
+        let now = clock::now();
+        let wait = |pause_ms, left_ms| {
+            let believed = now + Duration::from_millis(left_ms);
+            before_redial(Duration::from_millis(pause_ms), now, believed).as_millis()
+        };
+        assert_eq!([wait(5, 250), wait(160, 95), wait(160, 0)], [5, 95, 0]);
     }
 }

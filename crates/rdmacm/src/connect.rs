@@ -186,12 +186,13 @@ impl CmId {
         mut call: AttemptParams,
     ) {
         let Patience { until, pause } = call.patience;
-        if failure != Failure::Refused || inner.is_prompt() || clock::now() >= until {
+        let now = clock::now();
+        if failure != Failure::Refused || inner.is_prompt() || now >= until {
             return self.give_up(inner, failure);
         }
         call.patience.pause = pause * 2;
         inner.stage = IdStage::Refused(Box::new(call));
-        self.limit_time(inner, pause);
+        self.limit_time(inner, config::before_redial(pause, now, until));
     }
 
     /// The pause after a refusal is over.

@@ -226,8 +226,11 @@ impl PeerProbe {
         if self.is_nobody_there() && !self.redials {
             (self.redials, self.pause) = (true, config::REDIAL_PAUSE);
         }
-        let pause = self.pause;
+        let mut pause = self.pause;
         self.pause *= 2;
+        if self.is_nobody_there() {
+            pause = config::before_redial(pause, clock::now(), self.patience);
+        }
         match self.check.as_ref().and_then(|check| check.up) {
             Some((_, took)) => pause.min(grace(took)),
             None => pause.min(MENTIONED_AFTER),
