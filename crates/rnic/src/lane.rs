@@ -218,12 +218,21 @@ impl LaneTraffic {
         if self.placed > before {
             (arrivals.any, arrivals.placed) = (true, true);
         }
-        // Who has ended it acknowledges nothing any more.
-        let is_last = rdmap.is_refusing() && lane.is_ended();
+        // Who has ended it acknowledges nothing any more. Its Terminate is about a request of this
+        // side, which is to say so.
+        let is_refused = matches!(outcome, Err(StreamFault::Terminated(_)));
+        let is_last = rdmap.is_refusing() && !is_refused && lane.is_ended();
         let refused = if is_last { rdmap.take_refused() } else { None };
         let outcome = refused.map_or(outcome, Err);
         match outcome {
-            Ok(()) => self.answer(lane, &arrivals, now_ns),
+            Ok(()) => {
+                self.answer(lane, &arrivals, now_ns);
+                // Requests before the Terminate wait for another turn, if for anything: nothing
+                // else may arrive.
+                if self.is_terminated && !arrivals.held {
+                    self.ack_due_ns = Some(now_ns);
+                }
+            }
             Err(_) => {
                 self.ack_due_ns = None;
                 lane.release();

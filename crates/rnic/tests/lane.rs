@@ -34,10 +34,15 @@ struct MemoryLane {
     front: [Option<Vec<u8>>; 2],
     taken: [u64; 2],
     room_bytes: usize,
+    is_ended: bool,
     regions: Arc<weft_verbs::mr::RegionTable>,
 }
 
 impl SegmentLane for MemoryLane {
+    fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
     fn room_bytes(&mut self, flow: LaneFlow) -> usize {
         let used: usize = self.out.borrow().flows[flow as usize].iter().map(Vec::len).sum();
         self.room_bytes.saturating_sub(used)
@@ -117,7 +122,7 @@ fn lanes(regions: [&Arc<weft_verbs::mr::RegionTable>; 2]) -> [MemoryLane; 2] {
         let [out, back] = [index, 1 - index].map(|at| Rc::clone(&directions[at]));
         let regions = Arc::clone(regions[index]);
         let (front, taken) = ([None, None], [0; 2]);
-        MemoryLane { out, back, front, taken, room_bytes: 100_000, regions }
+        MemoryLane { out, back, front, taken, room_bytes: 100_000, is_ended: false, regions }
     })
 }
 
@@ -449,4 +454,51 @@ fn what_was_sent_before_a_terminate_is_placed_before_it() {
     settle(&mut ends);
     assert_eq!(ends[1].side.statuses(), [(3, SUCCESS)]);
     assert!(ends[1].conn.is_dead());
+}
+
+#[test]
+fn a_terminate_behind_a_whole_turn_is_acted_on_in_the_next() {
+    let mut ends = pair(false);
+    ends.iter_mut().for_each(|end| end.lane.room_bytes = 8 << 20);
+    settle(&mut ends);
+    let [a, b] = &mut ends;
+    let (here, there) = (a.side.memory(1 << 20, ALL), b.side.memory(1 << 20, ALL));
+    let write = |to: &Memory, key| SendOp::Write { to: to.addr(), stag: to.key ^ key };
+    a.side.send(1, write(&there, 0), &[here.sge(0, 1 << 20)]);
+    a.step();
+    b.side.send(2, write(&here, 0x5500), &[there.sge(0, 8)]);
+    assert_eq!(b.conn.transmit_to(&mut b.lane, b.now_ns), Sending::Done);
+    a.step();
+    assert!(a.conn.is_dead() && b.conn.receive_from(&mut b.lane, b.now_ns) && !b.conn.is_dead());
+    // Nothing arrives any more, so it says itself that it is to look again.
+    assert!(b.conn.poll_timeout().is_some_and(|at_ns| at_ns <= b.now_ns));
+    assert!(b.conn.receive_from(&mut b.lane, b.now_ns) && b.conn.is_dead());
+    assert_eq!(b.side.statuses(), [(2, REMOTE_ACCESS)]);
+}
+
+#[test]
+fn an_end_that_refuses_hears_that_it_is_refused() {
+    let mut ends = pair(true);
+    let [a, b] = &ends;
+    let (here, there) = (a.side.memory(300_000, ALL), b.side.memory(300_000, ALL));
+    for (end, own, peers, len) in [(a, &here, &there, 8), (b, &there, &here, 300_000)] {
+        let (to, stag) = (peers.addr(), peers.key);
+        end.side.send(1, SendOp::Read { to, stag }, &[own.sge(0, len)]);
+        end.side.send(2, SendOp::Write { to, stag: stag ^ 0x5500 }, &[own.sge(0, 8)]);
+    }
+    // The first end has its answer and the peer's refusal while its own answer is under way.
+    let [a, b] = &mut ends;
+    a.step();
+    b.step();
+    b.step();
+    while !a.conn.is_dead() && !b.conn.is_dead() {
+        a.step();
+        b.step();
+    }
+    let (first, other) = if a.conn.is_dead() { (a, b) } else { (b, a) };
+    while first.step() {}
+    other.lane.is_ended = true;
+    while other.step() && !other.conn.is_dead() {}
+    let statuses = other.side.statuses();
+    assert_eq!(statuses.last().map(|last| *last), Some((2, REMOTE_ACCESS)), "{statuses:?}");
 }
