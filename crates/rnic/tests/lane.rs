@@ -500,5 +500,5 @@ fn an_end_that_refuses_hears_that_it_is_refused() {
     other.lane.is_ended = true;
     while other.step() && !other.conn.is_dead() {}
     let statuses = other.side.statuses();
-    assert_eq!(statuses.last().map(|last| *last), Some((2, REMOTE_ACCESS)), "{statuses:?}");
+    assert_eq!(statuses.last().copied(), Some((2, REMOTE_ACCESS)), "{statuses:?}");
 }
