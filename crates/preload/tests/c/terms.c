@@ -1,64 +1,17 @@
 /* What the queue pairs of a connection over an adapter are told of it: whose number of retries
  * counts, and from which row of the table it begins; and how datagrams are refused. */
-#include "check.h"
+#include "cm.h"
 
-#include <rdma/rdma_cma.h>
-
-#include <arpa/inet.h>
 #include <unistd.h>
-
-static struct rdma_event_channel *events;
-static struct sockaddr_in address;
-
-static struct rdma_cm_event *next(enum rdma_cm_event_type type)
-{
-	struct rdma_cm_event *event;
-	CHECK(rdma_get_cm_event(events, &event) == 0);
-	if (event->event != type) {
-		fprintf(stderr, "%s, not %s\n", rdma_event_str(event->event), rdma_event_str(type));
-		exit(1);
-	}
-	return event;
-}
-
-static void expect(enum rdma_cm_event_type type)
-{
-	CHECK(rdma_ack_cm_event(next(type)) == 0);
-}
-
-static struct rdma_cm_id *listening(enum rdma_port_space space)
-{
-	struct rdma_cm_id *id;
-	address = (struct sockaddr_in){ .sin_family = AF_INET };
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	CHECK(rdma_create_id(events, &id, NULL, space) == 0);
-	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0 && rdma_listen(id, 1) == 0);
-	address.sin_port = rdma_get_src_port(id);
-	return id;
-}
-
-static void give_qp(struct rdma_cm_id *id)
-{
-	struct ibv_qp_init_attr attr = { .qp_type = id->qp_type };
-	attr.cap.max_send_wr = attr.cap.max_recv_wr = 4;
-	attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
-	CHECK(rdma_create_qp(id, NULL, &attr) == 0);
-}
 
 static struct rdma_cm_id *calling(enum rdma_port_space space, struct rdma_conn_param *param)
 {
-	struct rdma_cm_id *id;
-	CHECK(rdma_create_id(events, &id, NULL, space) == 0);
-	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000) == 0);
-	expect(RDMA_CM_EVENT_ADDR_RESOLVED);
-	CHECK(rdma_resolve_route(id, 2000) == 0);
-	expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
-	give_qp(id);
+	struct rdma_cm_id *id = routed(space);
 	CHECK(rdma_connect(id, param) == 0);
 	return id;
 }
 
-static struct rdma_cm_id *asked(int retries, int rnr_retries)
+static struct rdma_cm_id *asked_for(int retries, int rnr_retries)
 {
 	struct rdma_cm_event *event = next(RDMA_CM_EVENT_CONNECT_REQUEST);
 	struct rdma_cm_id *id = event->id;
@@ -89,7 +42,7 @@ static void connection(struct rdma_conn_param *asks, struct rdma_conn_param *ans
 	int retries = asks ? asks->retry_count : 7, rnr = asks ? asks->rnr_retry_count : 7;
 	struct rdma_cm_id *listener = listening(RDMA_PS_TCP);
 	struct rdma_cm_id *active = calling(RDMA_PS_TCP, asks);
-	struct rdma_cm_id *passive = asked(retries, rnr);
+	struct rdma_cm_id *passive = asked_for(retries, rnr);
 	/* Programs may connect the queue pair by themselves before they accept. */
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
 	int mask;
