@@ -109,6 +109,10 @@ fn a_thread_that_often_sleeps_for_events_is_woken_and_interrupted_as_any() {
 /// Programs whose children end in the middle, with memory that they never gave back.
 const LEAVES: [&str; 3] = ["early_end", "forks", "killed_peers"];
 
+/// A child of it frees at once what its parent had, and may find the sanitizer's own lock taken: its
+/// parent's other thread had it at the fork.
+const FREES_IN_CHILD: &str = "inherited_ends";
+
 /// Both devices, with the sanitizer's library before ours.
 fn sanitized(name: &str) {
     let both = behind("libasan.so");
@@ -133,7 +137,9 @@ fn check_all(programs: &[&str], check: impl Fn(&str) + Sync) {
 
 #[test]
 fn address_sanitizer_finds_nothing() {
-    check_all(PROGRAMS, sanitized);
+    let programs: Vec<_> =
+        PROGRAMS.iter().copied().filter(|name| *name != FREES_IN_CHILD).collect();
+    check_all(&programs, sanitized);
 }
 
 /// How long valgrind may take for one program, which it makes some fifty times slower.
