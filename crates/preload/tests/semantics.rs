@@ -109,8 +109,8 @@ fn a_thread_that_often_sleeps_for_events_is_woken_and_interrupted_as_any() {
 /// Programs whose children end in the middle, with memory that they never gave back.
 const LEAVES: [&str; 3] = ["early_end", "forks", "killed_peers"];
 
-/// A child of it frees at once what its parent had, and may find the sanitizer's own lock taken: its
-/// parent's other thread had it at the fork.
+/// A child of it frees at once what its parent had, and may find the sanitizer's own lock taken:
+/// its parent's other thread had it at the fork.
 const FREES_IN_CHILD: &str = "inherited_ends";
 
 /// Both devices, with the sanitizer's library before ours.
