@@ -2,9 +2,9 @@
 //! without the frames of MPA or the packets of Shuttle.
 //!
 //! A lane has two flows each way. Responses have one of their own, so that they pass messages that
-//! wait for a receive, as RC demands. So does the Terminate, behind them: no request that waits
-//! keeps the peer from hearing why the stream ends. Within a flow segments are placed in order, and
-//! the peer counts what it has placed: that is the acknowledgement.
+//! wait for a receive, as RC demands. The Terminate follows the last response in that flow: no
+//! request that waits keeps the peer from hearing why the stream ends. Within a flow segments are
+//! placed in order, and the peer counts what it has placed: that is the acknowledgement.
 //!
 //! Invariant: a segment is taken from a flow once, after it was placed. What waits for a receive
 //! stays in the memory, which holds the sender back when it is full.
@@ -227,8 +227,8 @@ impl LaneTraffic {
         match outcome {
             Ok(()) => {
                 self.answer(lane, &arrivals, now_ns);
-                // Requests before the Terminate wait for another turn, if for anything: nothing
-                // else may arrive.
+                // The turn limit may have ended this turn before the Terminate. Another turn
+                // follows at once, since no arrival may bring one.
                 if self.is_terminated && !arrivals.held {
                     self.ack_due_ns = Some(now_ns);
                 }

@@ -50,7 +50,7 @@ impl ShuttleQp {
         let Some(traffic) = &mut self.lane else { return Sending::Done };
         let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
         let Some(fault) = self.rdmap.take_fault(&self.qp) else { return outcome };
-        // The Close, which goes another way, is about the first request that is not complete.
+        // The Close, which goes by UDP, is about the first request that is not acknowledged.
         traffic.acknowledge_now(lane);
         self.fail(now_ns, fault);
         Sending::More
