@@ -24,6 +24,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* What the ports of TCP and of iWARP differ by. */
+enum { IWARP = 0x8000 };
+
 #define CHECK(what)                                                                     \
 	do {                                                                            \
 		if (!(what)) {                                                          \
@@ -54,15 +57,36 @@ static inline void check_octets(const uint8_t *octets, size_t count, uint64_t fr
 		CHECK(octets[i] == octet_at(from + i));
 }
 
+/* Binds a socket to `at`, at a port that the kernel chooses, and puts that there. SDP listens by
+ * UDP, or at the port's counterpart for iWARP, and leaves a listener to TCP where those are taken,
+ * as by a connection of another test: so they are free too. */
+static inline void bind_port(int fd, void *at, socklen_t len)
+{
+	in_port_t *port = &((struct sockaddr_in *)at)->sin_port;
+	int family = ((struct sockaddr *)at)->sa_family, is_free;
+	do {
+		int shuttle = socket(family, SOCK_DGRAM, 0), iwarp = socket(family, SOCK_STREAM, 0);
+		*port = 0;
+		CHECK(bind(shuttle, at, len) == 0 && getsockname(shuttle, at, &len) == 0);
+		*port ^= htons(IWARP);
+		is_free = bind(iwarp, at, len) == 0;
+		*port ^= htons(IWARP);
+		is_free = is_free && bind(fd, at, len) == 0;
+		CHECK(is_free || errno == EADDRINUSE);
+		/* A thread that is cancelled ends in close(3). */
+		syscall(SYS_close, shuttle);
+		syscall(SYS_close, iwarp);
+	} while (!is_free);
+}
+
 /* A socket that listens at a port of the loopback interface which the kernel chooses: `at`. */
 static inline int listen_on_loopback(struct sockaddr_in *at)
 {
-	socklen_t len = sizeof *at;
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
 	*at = (struct sockaddr_in){ .sin_family = AF_INET };
 	at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	CHECK(bind(listener, (void *)at, len) == 0 && listen(listener, 16) == 0);
-	CHECK(getsockname(listener, (void *)at, &len) == 0);
+	bind_port(listener, at, sizeof *at);
+	CHECK(listen(listener, 16) == 0);
 	return listener;
 }
 

@@ -62,10 +62,10 @@ int main(int argc, char **argv)
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (!strcmp(how, "before"))
 		defer(listener);
-	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
+	bind_port(listener, &at, len);
+	CHECK(listen(listener, 16) == 0);
 	if (!strcmp(how, "after"))
 		defer(listener);
-	CHECK(getsockname(listener, (void *)&at, &len) == 0);
 	CHECK(write(port[1], &at.sin_port, sizeof at.sin_port) == sizeof at.sin_port);
 	CHECK(read(connected[0], &byte, 1) == 1);
 	struct pollfd caller = { listener, POLLIN, 0 };

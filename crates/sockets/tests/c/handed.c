@@ -37,8 +37,8 @@ static int serve_by(const char *how, char *self)
 	socklen_t len = sizeof at;
 	int status, listener = socket(AF_INET, SOCK_STREAM, 0);
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
-	CHECK(getsockname(listener, (void *)&at, &len) == 0);
+	bind_port(listener, &at, len);
+	CHECK(listen(listener, 16) == 0);
 	int is_mixed = !strcmp(how, "mixed");
 	if (!strcmp(how, "orphan") || is_mixed) {
 		/* Goes on in the background, as daemons do. */

@@ -12,11 +12,10 @@ static struct sockaddr_in6 to;
 static int listen_at(int backlog)
 {
 	int no = 0, fd = socket(AF_INET6, SOCK_STREAM, 0);
-	socklen_t len = sizeof to;
 	to = (struct sockaddr_in6){ .sin6_family = AF_INET6 };
 	CHECK(fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0);
-	CHECK(bind(fd, (void *)&to, len) == 0 && listen(fd, backlog) == 0);
-	CHECK(getsockname(fd, (void *)&to, &len) == 0);
+	bind_port(fd, &to, sizeof to);
+	CHECK(listen(fd, backlog) == 0);
 	return fd;
 }
 

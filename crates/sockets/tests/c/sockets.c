@@ -164,8 +164,8 @@ static int serve(void)
 	struct sockaddr_storage at;
 	socklen_t len = loopback(&at, 0);
 	int listener = socket(at.ss_family, SOCK_STREAM, 0);
-	CHECK(listener >= 0 && bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
-	CHECK(getsockname(listener, (void *)&at, &len) == 0);
+	bind_port(listener, &at, len);
+	CHECK(listen(listener, 16) == 0);
 	fprintf(stderr, "port %d\n", port_of(&at));
 	for (int i = late ? LAST - ALONE : ECHO; i < LAST; i++)
 		serve_one(listener);

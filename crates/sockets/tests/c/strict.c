@@ -17,8 +17,8 @@ static int serve(const char *ip, int count)
 	struct sockaddr_in at = address(ip, 0);
 	socklen_t len = sizeof at;
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
-	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
-	CHECK(getsockname(listener, (void *)&at, &len) == 0);
+	bind_port(listener, &at, len);
+	CHECK(listen(listener, 16) == 0);
 	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
 	for (int i = 0; i < count; i++) {
 		char b[64];
