@@ -80,6 +80,13 @@ impl InboundQueue {
         self.entries.iter().map(|(request, _)| request)
     }
 
+    /// Those of them whose response is sent whole, and those whose response is not.
+    pub fn sent_and_unsent(&self) -> [impl Iterator<Item = &Inbound>; 2] {
+        let sent = self.index(self.next);
+        [(0..sent), (sent..self.entries.len())]
+            .map(|part| self.entries.range(part).map(|(request, _)| request))
+    }
+
     /// Records the result of an Atomic.
     pub fn set_result(&mut self, id: u32, value: u64, number: u32) {
         let index = self.index(id);

@@ -326,6 +326,11 @@ impl RdmapStream {
         self.gone.get().is_some()
     }
 
+    /// What is missing of what was gathered need not be sent: it was gathered to be sent again.
+    pub fn forget_cut_off(&mut self) {
+        self.gone.set(None);
+    }
+
     /// Takes the fault found by the sending side of `qp`, whose send queue must not be locked, or
     /// that of a refused request once its turn has come.
     pub fn take_fault(&mut self, qp: &Qp) -> Option<StreamFault> {

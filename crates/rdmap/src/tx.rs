@@ -87,22 +87,40 @@ impl<'a> TxPort<'a> {
     /// it.
     pub fn fault_of_gone(self) -> StreamFault {
         let Some(regions) = self.regions else { return StreamFault::Closed };
-        let (pd, who) = (self.qp.pd(), self.qp.accessor());
-        let request = self.sq.find(|wqe| {
-            let is_source = !wqe.op.awaits_response() && wqe.inline().is_none();
-            is_source && wqe.is_out() && regions.is_gone(pd, wqe.sges())
-        });
-        let response = |request: &Inbound| match request {
-            Inbound::Read(r) => regions.is_region_gone(r.src_stag.0, who, r.src_to, r.size),
-            Inbound::Atomic { .. } => false,
-        };
-        match request {
+        match self.request_gone(regions) {
             Some(seq) => StreamFault::Request { seq, status: WcStatus::LocProtErr },
-            None if self.stream.inbound.iter().any(response) => {
+            None if self.stream.inbound.iter().any(|read| self.is_gone(regions, read)) => {
                 StreamFault::SourceGone(RegionFault::Bounds)
             }
             // The application has mapped other memory there since.
             None => StreamFault::Closed,
+        }
+    }
+
+    /// Whether the memory that is unmapped or deregistered is of responses alone that are sent
+    /// whole: the peer may have them.
+    pub fn misses_sent_responses_only(&self) -> bool {
+        let Some(regions) = self.regions else { return false };
+        let parts = self.stream.inbound.sent_and_unsent();
+        let gone = parts.map(|mut reads| reads.any(|read| self.is_gone(regions, read)));
+        gone == [true, false] && self.request_gone(regions).is_none()
+    }
+
+    /// The first request whose memory is sent from, and is gone.
+    fn request_gone(&self, regions: &RegionReader<'_>) -> Option<u32> {
+        let pd = self.qp.pd();
+        self.sq.find(|wqe| {
+            let is_source = !wqe.op.awaits_response() && wqe.inline().is_none();
+            is_source && wqe.is_out() && regions.is_gone(pd, wqe.sges())
+        })
+    }
+
+    /// Whether memory is gone that this request of the peer reads.
+    fn is_gone(&self, regions: &RegionReader<'_>, request: &Inbound) -> bool {
+        let who = self.qp.accessor();
+        match request {
+            Inbound::Read(r) => regions.is_region_gone(r.src_stag.0, who, r.src_to, r.size),
+            Inbound::Atomic { .. } => false,
         }
     }
 

@@ -448,11 +448,12 @@ impl ShuttleQp {
             }
             if regions.found_gone() {
                 drop(regions);
-                return self.find_gone();
+                return self.find_gone(now_ns);
             }
             if self.rdmap.is_cut_off() {
+                drop(regions);
                 self.burst.restart();
-                return Some(Sending::Done);
+                return (!self.asks_instead(now_ns)).then_some(Sending::Done);
             }
         }
         loop {
@@ -464,7 +465,7 @@ impl ShuttleQp {
                 }
                 Written::Gone => {
                     drop(regions);
-                    return self.find_gone();
+                    return self.find_gone(now_ns);
                 }
                 // A datagram that the system refuses is lost like any other.
                 Written::Octets(_) | Written::Failed => {
@@ -476,12 +477,28 @@ impl ShuttleQp {
     }
 
     /// Memory of a request is not there any more: nothing of the burst leaves, the request fails.
-    fn find_gone(&mut self) -> Option<Sending> {
+    fn find_gone(&mut self, now_ns: u64) -> Option<Sending> {
         self.burst.restart();
+        if self.asks_instead(now_ns) {
+            return None;
+        }
         let (sq, regions) = (self.qp.sq(), self.qp.regions().reader());
         let port = TxPort::new(&mut self.rdmap, &self.qp, sq, Some(&regions));
         let fault = port.fault_of_gone();
         self.rdmap.set_fault(fault);
         Some(Sending::Done)
+    }
+
+    /// Has the peer asked whether it has a response that would be sent again, where nothing but
+    /// the memory of such responses is gone. The application may know that it has been read.
+    fn asks_instead(&mut self, now_ns: u64) -> bool {
+        let (sq, regions) = (self.qp.sq(), self.qp.regions().reader());
+        let may_have =
+            TxPort::new(&mut self.rdmap, &self.qp, sq, Some(&regions)).misses_sent_responses_only();
+        let asks = may_have && self.connection.ask_instead(now_ns, STREAM);
+        if asks {
+            self.rdmap.forget_cut_off();
+        }
+        asks
     }
 }

@@ -203,6 +203,11 @@ impl Recovery {
         self.probe_timeouts >= OUTAGE_PROBES
     }
 
+    /// Whether a packet is acknowledged that was sent at `at_ns` or later.
+    pub(crate) fn has_acked_since(&self, at_ns: u64) -> bool {
+        self.newest.is_some_and(|(_, sent_ns)| sent_ns >= at_ns)
+    }
+
     /// Whether no probe timeout has fired since the last acknowledgement.
     pub(crate) fn is_well(&self) -> bool {
         self.probe_timeouts == 0

@@ -20,6 +20,21 @@ use crate::stream::send::SendStream;
 use crate::transmit::Transmit;
 
 impl ShuttleConnection {
+    /// Asks the peer what it has of stream `id`, in place of sending segments again whose memory is
+    /// gone: it may have them, and the acknowledgement was lost (S-52). To be called instead of
+    /// sending what [`ShuttleConnection::poll_transmit`] gave; nothing of the stream is sent again
+    /// until the peer answers. `false` if it has done so, and lacks them.
+    pub fn ask_instead(&mut self, now_ns: u64, id: StreamId) -> bool {
+        let is_open = self.is_open();
+        let asks = match self.streams.get_mut(id) {
+            Some(stream) if is_open => stream.send.ask_instead(now_ns),
+            _ => false,
+        };
+        self.streams.change(id);
+        self.schedule_queries(now_ns);
+        asks
+    }
+
     /// Builds a flight of one stream on path `at`; `false` if none may leave.
     pub(super) fn put_flight<P: Ports>(
         &mut self,
@@ -190,7 +205,8 @@ impl ShuttleConnection {
         else {
             return false;
         };
-        let sendable = choose(now_ns, paths, at, &stream.send, &source);
+        let mut sendable = choose(now_ns, paths, at, &stream.send, &source);
+        sendable.holes &= stream.send.asked_ns().is_none();
         *waits = sendable != Sendable::ALL;
         let (path, guard) = (&mut paths[at], &mut session.guard);
         let cid = session.peer_cid.with_stream(id);

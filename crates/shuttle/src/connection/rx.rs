@@ -334,6 +334,11 @@ impl ShuttleConnection {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let known = stream.send.frontier();
         let frontier = frontier(known);
+        if let Some(asked_ns) = stream.send.asked_ns()
+            && self.paths.iter().any(|path| path.recovery.has_acked_since(asked_ns))
+        {
+            stream.send.handle_answer();
+        }
         if frontier > known
             && let Some(mut source) = ports.source(id)
             && stream.send.handle_frontier(frontier, &mut source)

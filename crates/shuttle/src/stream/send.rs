@@ -31,6 +31,15 @@ struct DsnRun {
     names: SegmentRun,
 }
 
+/// The peer was asked what it has, in place of repeating segments whose memory is gone.
+#[derive(Clone, Copy, Debug)]
+struct AskedInstead {
+    /// The first segment that it was not known to have.
+    missing: u64,
+    at_ns: u64,
+    is_answered: bool,
+}
+
 /// State of the sending half.
 #[derive(Debug)]
 pub(crate) struct SendStream {
@@ -61,6 +70,7 @@ pub(crate) struct SendStream {
     pub(crate) deficit: i64,
     query_at_ns: Option<u64>,
     query_wait_ns: u64,
+    asked: Option<AskedInstead>,
 }
 
 impl SendStream {
@@ -82,6 +92,7 @@ impl SendStream {
             deficit: 0,
             query_at_ns: None,
             query_wait_ns: 0,
+            asked: None,
         }
     }
 
@@ -97,8 +108,13 @@ impl SendStream {
 
     /// Whether the peer has the first `count` segments, placed or held.
     pub(crate) fn has_arrived(&self, count: u64) -> bool {
+        count <= self.first_missing()
+    }
+
+    /// The first segment that the peer is not known to have.
+    pub(crate) fn first_missing(&self) -> u64 {
         let first = self.received.first().filter(|(first, _)| *first == self.frontier);
-        count <= first.map_or(self.frontier, |(_, last)| last + 1)
+        first.map_or(self.frontier, |(_, last)| last + 1)
     }
 
     /// Frontier: the peer has placed every segment before this.
@@ -109,6 +125,28 @@ impl SendStream {
     /// Whether every segment that was sent is placed.
     pub(crate) fn is_settled(&self) -> bool {
         self.frontier == self.next_dsn
+    }
+
+    /// Notes that the peer is asked at `now_ns` what it has, in place of repeating segments whose
+    /// memory is gone (S-52). `false` if it was asked before, has answered, and lacks the first.
+    pub(crate) fn ask_instead(&mut self, now_ns: u64) -> bool {
+        let missing = self.first_missing();
+        if let Some(asked) = self.asked.filter(|asked| asked.missing == missing) {
+            return !asked.is_answered;
+        }
+        self.asked = Some(AskedInstead { missing, at_ns: now_ns, is_answered: false });
+        self.query_at_ns = Some(now_ns);
+        true
+    }
+
+    /// Since when nothing is sent again, because the peer has yet to answer.
+    pub(crate) fn asked_ns(&self) -> Option<u64> {
+        self.asked.filter(|asked| !asked.is_answered).map(|asked| asked.at_ns)
+    }
+
+    /// Notes that the peer has told its frontier since it was asked.
+    pub(crate) fn handle_answer(&mut self) {
+        self.asked.iter_mut().for_each(|asked| asked.is_answered = true);
     }
 
     /// Heap memory in use, in bytes.
@@ -231,7 +269,7 @@ impl SendStream {
     /// takes the first of them, so that the stream makes progress (S-54). Returns whether there are
     /// any.
     pub(crate) fn queue_probes(&mut self, count: u64) -> bool {
-        if self.repair == Repair::Off {
+        if self.repair == Repair::Off || self.asked_ns().is_some() {
             return false;
         }
         let missing = (self.frontier..self.next_dsn).filter(|dsn| !self.received.contains(*dsn));
@@ -274,13 +312,13 @@ impl SendStream {
     }
 
     /// Whether the stream waits for the peer's frontier: everything sent is received and not yet
-    /// placed.
+    /// placed, or was to be sent again and is not in memory.
     fn waits(&self) -> bool {
         let all_there = self
             .received
             .first()
             .is_some_and(|(first, last)| first == self.frontier && last + 1 == self.next_dsn);
-        all_there || self.skip_to().is_some()
+        all_there || self.asked_ns().is_some() || self.skip_to().is_some()
     }
 
     /// End of a Skip to send: the peer waits for segments that were given up.
