@@ -28,7 +28,7 @@ static void be_child(void)
 	struct ibv_sge sge = place(0, 8);
 	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *bad_receive = NULL;
 	struct ibv_send_wr *bad = NULL;
-	alarm(20);
+	alarm(120);
 	for (int i = 0; i < 3; i++) {
 		enum ibv_wr_opcode opcode = i ? IBV_WR_RDMA_WRITE : IBV_WR_SEND;
 		struct ibv_send_wr wr = request(opcode, i, IBV_SEND_SIGNALED, &sge, 0);
