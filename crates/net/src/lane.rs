@@ -494,3 +494,5 @@ impl SegmentLane for ShmLane {
 mod loan_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wake_tests;
