@@ -33,6 +33,32 @@ static void by_the_peer(void)
 	part();
 }
 
+/* What has arrived is flushed too where something before it is not complete. */
+static void behind_reads(void)
+{
+	enum { READS = 8, LAST = READS + 1, EACH = 1 << 20 };
+	struct ibv_wc wc;
+	int failed = 0;
+	pair();
+	receive(b, LAST, 2 * EACH, 64);
+	for (int i = 0; i < READS; i++)
+		post(a, IBV_WR_RDMA_READ, i, 0, 0, EACH, EACH);
+	post(a, IBV_WR_SEND, READS, 0, 0, 8, 0);
+	receive(b, LAST, 2 * EACH, 64);
+	post(a, IBV_WR_SEND, LAST, IBV_SEND_SIGNALED, 0, 8, 0);
+	for (int i = 0; i < 2; i++)
+		ends(b, LAST, IBV_WC_SUCCESS);
+	CHECK(modify(a.qp, IBV_QPS_ERR) == 0);
+	for (uint64_t before = 0; before != LAST; before = wc.wr_id) {
+		wc = next(a.cq);
+		CHECK(!failed || wc.wr_id == before + 1);
+		CHECK(wc.status == (failed || wc.wr_id != LAST ? IBV_WC_WR_FLUSH_ERR :
+								  IBV_WC_SUCCESS));
+		failed = wc.status != IBV_WC_SUCCESS;
+	}
+	part();
+}
+
 static void shared(void)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
@@ -65,6 +91,7 @@ int main(int argc, char **argv)
 	begin(argc, argv);
 	by_the_program();
 	by_the_peer();
+	behind_reads();
 	shared();
 	return finish();
 }

@@ -57,20 +57,24 @@ impl SendQueue {
             return;
         }
         self.end_loan();
-        while self.tail != seq {
-            let done = self.get(self.tail).is_done();
-            let status = if done { WcStatus::Success } else { WcStatus::WrFlushErr };
-            self.finish(qp_num, cq, status, 0);
-        }
+        self.flush_to(seq, qp_num, cq);
         self.finish(qp_num, cq, status, vendor_err);
     }
 
-    /// Completes all remaining requests as flushed.
+    /// Completes all remaining requests as flushed, but for the first ones that are done.
     pub fn flush(&mut self, qp_num: u32, cq: &Cq) {
         self.end_loan();
-        while self.tail != self.head {
-            let done = self.tail != self.next && self.get(self.tail).is_done();
-            let status = if done { WcStatus::Success } else { WcStatus::WrFlushErr };
+        self.flush_to(self.head, qp_num, cq);
+    }
+
+    /// The same up to `seq`. None completes with success behind one that is flushed, although the
+    /// peer may have answered it: applications take the first error for the end of what succeeded.
+    fn flush_to(&mut self, seq: u32, qp_num: u32, cq: &Cq) {
+        let mut status = WcStatus::Success;
+        while self.tail != seq {
+            if self.tail == self.next || !self.get(self.tail).is_done() {
+                status = WcStatus::WrFlushErr;
+            }
             self.finish(qp_num, cq, status, 0);
         }
     }
@@ -247,5 +251,26 @@ mod tests {
         assert_eq!(polled(&cq), [(2, 10), (3, 5)]);
         queue.segments_acked(1, 1);
         assert_eq!(polled(&cq), []);
+    }
+
+    #[test]
+    fn none_succeeds_behind_one_that_fails() {
+        type End = fn(&mut SendQueue, &Cq);
+        let ends: [(End, u32); 2] = [
+            (|queue, cq| queue.flush(1, cq), 5),
+            (|queue, cq| queue.fail(3, 1, cq, WcStatus::RemAccessErr, 0), 10),
+        ];
+        for (end, last) in ends {
+            let (mut queue, cq) = queue(4);
+            for (id, op) in [(0, READ), (1, READ), (2, SendOp::Send), (3, SendOp::Send)] {
+                let flags = if id == 2 { SendFlags::empty() } else { SIGNALED };
+                post(&mut queue, id, op, flags).unwrap();
+                queue.segment_out(id as u32, true);
+            }
+            queue.responded(0);
+            [0, 2, 3].map(|seq| queue.segments_acked(seq, 1));
+            end(&mut queue, &cq);
+            assert_eq!(polled(&cq), [(0, 0), (1, 5), (2, 5), (3, last)]);
+        }
     }
 }
