@@ -106,6 +106,22 @@ fn a_thread_that_often_sleeps_for_events_is_woken_and_interrupted_as_any() {
     hold_over("event_waits", &["on", "copy", "off"]);
 }
 
+#[test]
+fn whoever_makes_progress_requests_complete() {
+    for (program, mode) in ["completion_order", "fence", "send_queue_slots"]
+        .into_iter()
+        .flat_map(|program| ["engine", "inline"].map(|mode| (program, mode)))
+    {
+        let (_dir, program) = build(&format!("progress-{mode}"), program, &["-libverbs"]);
+        for (device, lane) in
+            DEVICES.into_iter().flat_map(|d| ["on", "copy", "off"].map(|l| (d, l)))
+        {
+            let mut command = preloaded(&program);
+            succeed(command.arg(device).env("WEFT_LANE", lane).env("WEFT_PROGRESS", mode));
+        }
+    }
+}
+
 /// Programs whose children end in the middle, with memory that they never gave back.
 const LEAVES: [&str; 3] = ["early_end", "forks", "killed_peers"];
 

@@ -14,6 +14,7 @@ use weft_verbs::QpState;
 use super::phase::{Phase, PhaseChange};
 use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
 use super::watcher::{LinkWatcher, Notices};
+use crate::ProgressMode;
 use crate::connections::LINGER;
 use crate::host::Host;
 
@@ -173,12 +174,14 @@ impl LaneLink {
         if self.answer_reads(core) {
             return true;
         }
-        // Who polls only a few connections finds the acknowledgements itself. The peer rings for
-        // who may sleep, for who waits until the send queue is drained, for requests that may not
-        // leave before, and for one of many connections: a poll looks at those that have news.
+        // Who polls only a few connections finds the acknowledgements itself, unless the reactor is
+        // to. The peer rings for who may sleep, for who waits until the send queue is drained, for
+        // requests that may not leave before, and for one of many connections: a poll looks at
+        // those that have news.
         let drains = core.qp.state() == QpState::Sqd;
         let waits = drains || core.qp.sq().has_pending();
-        let needs_bell = core.qp.send_cq().has_channel() || core.is_in_group() || waits;
+        let polls = core.host.settings().progress != ProgressMode::Engine;
+        let needs_bell = !polls || core.qp.send_cq().has_channel() || core.is_in_group() || waits;
         let awaited = core.conn.as_ref().filter(|_| needs_bell);
         let awaited = awaited.and_then(|conn| conn.awaited_acks(drains));
         let is_refusing = core.conn.as_ref().is_some_and(Conn::is_refusing);
