@@ -131,6 +131,7 @@ impl RoceConnect {
         config.ird = self.peer.max_dest_rd_atomic.into();
         config.handshake_ns = u64::MAX / 4;
         config.may_wait = true;
+        config.may_withdraw = true;
         Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
     }
 

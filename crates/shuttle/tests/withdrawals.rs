@@ -118,3 +118,18 @@ fn what_was_never_asked_or_cannot_be_withdrawn_is_given_up_in_silence() {
     assert_eq!(sent(&world, HelloKind::Reject), None);
     assert!(world.sites[1].endpoint.request(ticket).is_some());
 }
+
+/// S-20. A responder may have no limit of its own for the handshake.
+#[test]
+fn a_responder_that_is_closed_does_not_wait_for_an_initiator_that_is_gone() {
+    let config = ShuttleConfig { handshake_ns: u64::MAX / 4, ..ShuttleConfig::default() };
+    let (mut world, _, _) = asking(&config);
+    world.sites[0].joined.clear();
+    assert!(world.accept());
+    let now_ns = world.now_ns;
+    let connection = &mut world.sites[1].joined[0].connection;
+    connection.close(now_ns, 0);
+    assert_eq!(connection.poll_timeout(), Some(now_ns + 10_000 * MS));
+    connection.handle_timeout(now_ns + 10_000 * MS);
+    assert_eq!(connection.poll_event(), Some(ShuttleEvent::Ended(ConnectionEnd::Local)));
+}

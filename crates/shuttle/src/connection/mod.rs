@@ -33,6 +33,10 @@ use crate::stream::set::StreamSet;
 use crate::stream::table::StreamTable;
 use crate::stream::{Credit, Placement, Profile, Repair, StreamState};
 
+/// Longest wait of a responder that is closed for the first packet of its initiator (S-20), 10 s:
+/// the initiator repeats its Request each 4 s at least.
+const UNHEARD_NS_MAX: u64 = 10_000_000_000;
+
 /// Access to the sources and sinks of all streams. The connection borrows one at a time, for one
 /// burst or one segment.
 pub trait Ports {
@@ -456,7 +460,10 @@ impl ShuttleConnection {
     /// Closes the connection. Unacknowledged segments may or may not have been placed.
     pub fn close(&mut self, now_ns: u64, reason: u64) {
         match self.state {
-            ConnectionState::Open { reply: Some(ref mut reply) } => reply.close = Some(reason),
+            ConnectionState::Open { reply: Some(ref mut reply) } => {
+                reply.close = Some(reason);
+                reply.until_ns = reply.until_ns.min(now_ns.saturating_add(UNHEARD_NS_MAX));
+            }
             ConnectionState::Open { reply: None } => {
                 self.state = ConnectionState::Closing { reason, next_ns: now_ns, tries: 0 };
             }

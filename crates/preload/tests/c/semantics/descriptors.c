@@ -1,5 +1,5 @@
-/* Descriptors that a program was not given are few, have high numbers, end with exec, and are not
- * there in a child. */
+/* Descriptors that a program was not given are few, have high numbers, end with exec, are not there
+ * in a child, and go with the queue pairs that they are for. */
 #define _GNU_SOURCE
 #include "pair.h"
 
@@ -26,6 +26,32 @@ static int count(void)
 	}
 	closedir(all);
 	return own;
+}
+
+/* Goes on with whatever is under way. */
+static void poll_often(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	for (int i = 0; i < 1000; i++)
+		CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+}
+
+/* The one that asks is destroyed before the other hears more of it than that. */
+static void ask_and_go(struct ibv_cq *cq)
+{
+	struct ibv_qp *asks = make_qp(cq), *grants = make_qp(cq), *lower;
+	if (asks->qp_num > grants->qp_num)
+		lower = grants, grants = asks, asks = lower;
+	uint32_t number = asks->qp_num;
+	to_init(asks), to_init(grants);
+	to_rtr(asks, grants->qp_num);
+	to_rts(asks);
+	poll_often(cq);
+	CHECK(ibv_destroy_qp(asks) == 0);
+	to_rtr(grants, number);
+	to_rts(grants);
+	poll_often(cq);
+	CHECK(ibv_destroy_qp(grants) == 0);
 }
 
 int main(int argc, char **argv)
@@ -56,6 +82,10 @@ int main(int argc, char **argv)
 		ends(pairs[i][0], i, IBV_WC_SUCCESS);
 		CHECK(ibv_destroy_qp(pairs[i][0].qp) == 0 && ibv_destroy_qp(pairs[i][1].qp) == 0);
 	}
+	for (int i = 0; i < 8 * PAIRS; i++)
+		ask_and_go(cq);
+	while (count() > PAIRS)
+		usleep(1000);
 	CHECK(ibv_destroy_cq(cq) == 0);
 	return finish();
 }
