@@ -255,9 +255,13 @@ impl RdmapStream {
         self.outbound.set_ord(ord);
     }
 
-    /// Treats a silent peer as one without RFC 7306.
+    /// Treats a silent peer as one without RFC 7306, unless it confirms requests and so is Weft: it
+    /// may be stopped.
     pub fn assume_plain(&mut self) {
-        self.discovery = self.discovery.after(DiscoveryEvent::TimedOut);
+        self.discovery = self.discovery.after(match self.config.confirm {
+            true => DiscoveryEvent::HeardHello,
+            false => DiscoveryEvent::TimedOut,
+        });
     }
 
     /// Whether the stream has failed: nothing more is placed, and only a Terminate goes out.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ALL, Side, agreed};
+use common::{ALL, Side, agreed, settle};
 use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_verbs::{SendOp, WcStatus};
 
@@ -34,6 +34,26 @@ fn an_immediate_fails_when_the_responder_may_send_no_read_to_find_out() {
     let mut side = Side::new(MpaRole::Responder, &agreed, 1460);
     side.send(1, SendOp::SendImm { imm: 7 }, &[]);
     fails_in_time(&mut side);
+}
+
+/// It may be stopped, or wait for a processor.
+#[test]
+fn an_atomic_waits_for_a_peer_that_is_known_for_weft() {
+    let agreed = Agreed { ord: 1, ird: 1, ..agreed() };
+    let [mut side, mut peer] =
+        [MpaRole::Initiator, MpaRole::Responder].map(|role| Side::with(role, &agreed, 1460, true));
+    let [result, target] = [&side, &peer].map(|side| side.memory(8, ALL));
+    let op = SendOp::FetchAdd { to: target.addr(), stag: target.key, add: 1 };
+    side.send(1, op, &[result.sge(0, 8)]);
+    let mut early = side.output(usize::MAX);
+    while let Some(due) = side.mpa.poll_timeout() {
+        side.mpa.handle_timeout(due);
+        early.extend(side.output(usize::MAX));
+    }
+    assert_eq!(side.statuses(), []);
+    peer.input(&early);
+    settle(&mut side, &mut peer);
+    assert_eq!((side.statuses(), target.bytes[0]), (vec![(1, 0)], 1));
 }
 
 #[test]

@@ -268,7 +268,7 @@ mod tests {
                 queue.segment_out(id as u32, true);
             }
             queue.responded(0);
-            [0, 2, 3].map(|seq| queue.segments_acked(seq, 1));
+            [0, 2, 3].into_iter().for_each(|seq| queue.segments_acked(seq, 1));
             end(&mut queue, &cq);
             assert_eq!(polled(&cq), [(0, 0), (1, 5), (2, 5), (3, last)]);
         }
