@@ -31,8 +31,6 @@ use weft_verbs::Misuse;
 use crate::host::Host;
 use weft_net::mpa_frame::{FrameProgress, FrameReader};
 
-/// How long a port rests when the system has no descriptors or memory for a new stream.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Queue pairs that share a port.
 const SHARED_MAX: usize = 256;
 /// Streams that are in the queue of the kernel.
@@ -215,18 +213,11 @@ impl IwarpPort {
         Ok(())
     }
 
-    fn watch(&self, interest: Interest) {
-        if let (Some(token), Some(host)) = (self.token.get(), self.host.upgrade()) {
-            host.reactor().modify(*token, interest);
-        }
-    }
-
-    /// Looks again in a while: who cannot be accepted now would be announced again and again.
+    /// Looks again in a while.
     fn rest(&self) {
-        self.watch(Interest::NONE);
         let this: Weak<Self> = self.this.clone();
-        if let Some(host) = self.host.upgrade() {
-            host.reactor().set_timer(clock::now() + ACCEPT_REST, this);
+        if let (Some(token), Some(host)) = (self.token.get(), self.host.upgrade()) {
+            host.reactor().rest(*token, this);
         }
     }
 
@@ -319,7 +310,9 @@ impl Pollable for IwarpPort {
 
     fn timeout(&self, now: Moment) {
         self.state().early.retain(|early| early.until > now);
-        self.watch(Interest::READ);
+        if let (Some(token), Some(host)) = (self.token.get(), self.host.upgrade()) {
+            host.reactor().modify(*token, Interest::READ);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use weft_net::socket;
@@ -23,7 +23,7 @@ use weft_os::clock::Moment;
 use weft_os::fds::HighFd;
 use weft_os::options::set_option;
 use weft_os::{clock, sys};
-use weft_reactor::{Interest, Pollable, Readiness};
+use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_sync::Mutex;
 
 use crate::connections::DrivenConnection;
@@ -72,8 +72,10 @@ pub(crate) struct Publisher {
 }
 
 struct ReportSource {
+    me: Weak<ReportSource>,
     listener: HighFd,
     host: Weak<Host>,
+    token: OnceLock<Token>,
 }
 
 impl Publisher {
@@ -87,10 +89,16 @@ impl Publisher {
         let (listener, path) = bind(dir)?;
         listener.set_nonblocking(true)?;
         let listener = HighFd::new(OwnedFd::from(listener));
-        let source = Arc::new(ReportSource { listener, host: Arc::downgrade(host) });
+        let source = Arc::new_cyclic(|me| ReportSource {
+            me: Weak::clone(me),
+            listener,
+            host: Arc::downgrade(host),
+            token: OnceLock::new(),
+        });
         // The reactor keeps it, and its socket, as long as there is a reactor.
         let called = Arc::clone(&source) as Arc<dyn Pollable>;
-        host.reactor().add(source.listener.as_fd(), Interest::READ, called);
+        let token = host.reactor().add(source.listener.as_fd(), Interest::READ, called);
+        let _first = source.token.set(token);
         Ok(Self { dir: dir.to_owned(), path })
     }
 
@@ -153,14 +161,32 @@ impl Pollable for ReportSource {
     fn ready(&self, _: Readiness) {
         let Some(host) = self.host.upgrade() else { return };
         for _ in 0..READERS_MAX {
-            let Ok(reader) = socket::accept(self.listener.as_fd()) else { break };
+            let reader = match socket::accept(self.listener.as_fd()) {
+                Ok(reader) => reader,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.rest(&host),
+            };
             set_option(reader.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, ROOM_BYTES);
             let text = report(&host, None).to_text();
             answer(reader.as_fd(), text.as_bytes());
         }
     }
 
-    fn timeout(&self, _: Moment) {}
+    fn timeout(&self, _: Moment) {
+        if let (Some(token), Some(host)) = (self.token.get(), self.host.upgrade()) {
+            host.reactor().modify(*token, Interest::READ);
+        }
+    }
+}
+
+impl ReportSource {
+    /// Lets readers wait who cannot be accepted.
+    fn rest(&self, host: &Host) {
+        if let Some(token) = self.token.get() {
+            let me: Weak<Self> = self.me.clone();
+            host.reactor().rest(*token, me);
+        }
+    }
 }
 
 /// Sends as much as there is room for. Nobody is waited for: who reads sees by the last line that

@@ -57,6 +57,13 @@ fn members_of_a_group_get_what_comes_to_it_with_their_key() {
 const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 #[test]
+fn who_has_no_descriptor_left_for_an_observer_does_not_spin() {
+    let dir = common::dir("seen");
+    let program = dir.build("exhausted.c", "exhausted", &["-lrdmacm", "-libverbs"]);
+    succeed(preloaded(&program).arg("seen").env("XDG_RUNTIME_DIR", dir.root()));
+}
+
+#[test]
 fn a_queue_pair_lets_its_peer_do_what_the_program_said() {
     let dir = common::dir("rights");
     let program = dir.build("rights.c", "rights", &["-libverbs"]);

@@ -95,9 +95,6 @@ pub const BACKLOG_MAX: usize = 1024;
 /// Streams accepted in one go, so that a flood of them does not starve established connections.
 pub const ACCEPT_BATCH: usize = 64;
 
-/// How long a listener rests when the system has no descriptors or memory for a new stream.
-pub const ACCEPT_REST: Duration = Duration::from_millis(100);
-
 /// How long a step may still take whose time ran out while the process was stopped.
 pub const AFTER_STOP: Duration = Duration::from_secs(1);
 

@@ -95,7 +95,7 @@ impl CmId {
                     Setback::Exhausted if listener.close_oldest() => {}
                     Setback::Exhausted => {
                         listener.arm(false);
-                        return self.limit_time(inner, config::ACCEPT_REST);
+                        return self.limit_time(inner, weft_reactor::REST);
                     }
                 },
             }

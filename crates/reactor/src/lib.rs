@@ -36,8 +36,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-use weft_os::clock::Moment;
+use weft_os::clock::{self, Moment};
 use weft_os::random;
 use weft_sync::TryOnceLock;
 
@@ -50,6 +51,8 @@ pub use self::worker::{look_until, runs_here};
 
 /// Threads that a reactor can have.
 pub const THREADS_MAX: usize = 16;
+/// How long a source rests that cannot take what it is told of, for want of descriptors or memory.
+pub const REST: Duration = Duration::from_millis(100);
 
 /// How a reactor is set up.
 #[derive(Clone, Copy, Debug)]
@@ -190,6 +193,13 @@ impl Reactor {
         }
     }
 
+    /// Tells a source nothing until its timer is due, in a while: who cannot be accepted now would
+    /// be announced again and again. What it wants to be told then is for its `timeout` to say.
+    pub fn rest(&self, token: Token, source: Weak<dyn Pollable>) {
+        self.modify(token, Interest::NONE);
+        self.set_timer(clock::now() + REST, source);
+    }
+
     /// Stops watching. Call it before the descriptor is closed.
     pub fn remove(&self, token: Token) {
         if let Some(removed) = self.sources.remove(token.0) {
@@ -238,8 +248,6 @@ impl Drop for Reactor {
 mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::AtomicBool;
-
-    use weft_os::clock;
 
     use super::*;
 

@@ -179,6 +179,12 @@ fn who_accepts_with_its_last_descriptor_leaves_no_peer_with_another_connection()
 }
 
 #[test]
+fn who_has_no_descriptor_left_for_a_process_that_asks_does_not_spin() {
+    let dir = common::dir("limited-visited");
+    common::run(&program(&common::build(&dir, "limited.c"), true).args("visited"));
+}
+
+#[test]
 fn a_thread_that_is_cancelled_ends_in_no_call_that_holds_locks() {
     let dir = common::dir("cancelled");
     common::run(&program(&common::build(&dir, "cancelled.c"), true));

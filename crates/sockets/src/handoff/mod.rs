@@ -197,9 +197,11 @@ impl HandoffSocket {
         if is_trusted(user) { act() } else { self.workers.send(user, act) }
     }
 
-    fn watch(&self, interest: Interest) {
+    /// Lets clients wait that cannot be accepted.
+    fn rest(&self) {
         if let Some(token) = self.token.get() {
-            rdma::host().reactor().modify(*token, interest);
+            let me: Weak<Self> = self.me.clone();
+            rdma::host().reactor().rest(*token, me);
         }
     }
 }
@@ -222,18 +224,23 @@ fn answer(listener: &Weak<dyn Grants>, client: RawFd) -> Option<()> {
 impl Pollable for HandoffSocket {
     fn ready(&self, _: Readiness) {
         if self.workers.are_busy() {
-            self.watch(Interest::NONE);
-            return self.set_timer(clock::now() + ANSWER_LIMIT);
+            return self.rest();
         }
         for _ in 0..ACCEPTS_MAX {
-            let Ok(fd) = sys::accept(self.fd.as_fd().as_raw_fd()) else { break };
+            let fd = match sys::accept(self.fd.as_fd().as_raw_fd()) {
+                Ok(fd) => fd,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => return self.rest(),
+            };
             // A client whose user is unknown is disconnected.
             let _ = self.admit(fd);
         }
     }
 
     fn timeout(&self, now: Moment) {
-        self.watch(Interest::READ);
+        if let Some(token) = self.token.get() {
+            rdma::host().reactor().modify(*token, Interest::READ);
+        }
         let mut gone = Vec::new();
         {
             let mut clients = self.clients();

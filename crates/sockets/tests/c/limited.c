@@ -1,10 +1,14 @@
 /* A process that accepts with its last descriptor: it is told that there is none left, as by the
  * kernel, or has a connection with its peer, which finds the end of one that it does not have.
  * `limited granted` is for callers by SDP, `limited offered` for those by pairs; in `limited
- * worker` a child of who listens accepts callers without the library. */
+ * worker` a child of who listens accepts callers without the library. `limited visited` has no
+ * descriptor left for another process that asks for a connection, and spends no time on it. */
 #include "check.h"
 
+#include <stddef.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
 /* Connects where `port_of` says, tells `connected`, and sees what becomes of it. */
 static int call(int port_of, int connected, int is_first)
@@ -87,9 +91,52 @@ static int work_below(void)
 	return 0;
 }
 
+static double seconds(clockid_t clock)
+{
+	struct timespec now;
+	CHECK(clock_gettime(clock, &now) == 0);
+	return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+static void visit_desk(int visitor, int listener)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	struct stat found;
+	CHECK(fstat(listener, &found) == 0);
+	int octets = snprintf(name.sun_path + 1, sizeof name.sun_path - 1,
+			      "weft-sockets/handoff/%ju", (uintmax_t)found.st_ino);
+	socklen_t len = offsetof(struct sockaddr_un, sun_path) + 1 + octets;
+	CHECK(connect(visitor, (void *)&name, len) == 0);
+}
+
+static int be_visited(void)
+{
+	struct rlimit before, none;
+	struct sockaddr_in at;
+	char byte;
+	int listener = listen_on_loopback(&at), visitor = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	CHECK(visitor >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+	none = before;
+	none.rlim_cur = 0;
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	visit_desk(visitor, listener);
+	/* A thread that tries again and again takes all the time that it is given. */
+	double spent = seconds(CLOCK_PROCESS_CPUTIME_ID), until = seconds(CLOCK_MONOTONIC) + 3;
+	while (seconds(CLOCK_MONOTONIC) < until) {
+		CHECK(seconds(CLOCK_PROCESS_CPUTIME_ID) < spent + 0.3);
+		usleep(20000);
+	}
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	/* Who says nothing is sent away, and so was let in. */
+	CHECK(read(visitor, &byte, 1) == 0);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct sockaddr_in at;
+	if (argc > 1 && !strcmp(argv[1], "visited"))
+		return be_visited();
 	if (argc > 1 && !strcmp(argv[1], "worker"))
 		return work_below();
 	int port[2], connected[2], fd, plain, is_granted = argc > 1 && !strcmp(argv[1], "granted");
