@@ -248,7 +248,10 @@ impl Host {
         if self.generation() >= GENERATIONS {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
-        self.reactor().start()
+        self.reactor().start().inspect_err(|error| {
+            weft_net::tell_if_out_of_descriptors(error);
+            weft_net::tell_if_out_of_threads(error);
+        })
     }
 
     /// Has it seen from outside, if it is to be and its threads run.

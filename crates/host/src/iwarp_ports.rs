@@ -16,9 +16,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use weft_net::lane::rendezvous::{self, LaneListener};
-use weft_net::refused;
 use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket::{self, SocketKind};
+use weft_net::{refused, tell_if_out_of_descriptors};
 use weft_os::clock::{self, Moment};
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
@@ -301,6 +301,7 @@ impl Pollable for IwarpPort {
         for _ in 0..ACCEPT_BATCH {
             if let Err(error) = self.accept() {
                 if socket::is_exhausted(&error) {
+                    tell_if_out_of_descriptors(&error);
                     self.rest();
                 }
                 break;

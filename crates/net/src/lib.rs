@@ -40,13 +40,28 @@ use weft_verbs::Misuse;
 /// What a refusal of the system is to who has called a verb. That no descriptor is left is told,
 /// since applications say of it that they found no device.
 pub fn refused(error: io::Error) -> Misuse {
-    let code = error.raw_os_error().unwrap_or(libc::EIO);
-    if code == libc::EMFILE {
+    tell_if_out_of_descriptors(&error);
+    Misuse::System(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Tells that this process has no descriptor left, if that is the error.
+pub fn tell_if_out_of_descriptors(error: &io::Error) {
+    if error.raw_os_error() == Some(libc::EMFILE) {
         let limit = weft_os::sys::descriptor_limit();
         report::error(format!(
             "this process may have no more than {limit} descriptors open, and Weft needs another \
              one: raise `ulimit -n`"
         ));
     }
-    Misuse::System(code)
+}
+
+/// Tells that this process can have no other thread, if that is the error of who has begun one.
+pub fn tell_if_out_of_threads(error: &io::Error) {
+    if error.raw_os_error() == Some(libc::EAGAIN) {
+        report::error(
+            "this process can have no other thread, and Weft needs one: raise `ulimit -u`, or what \
+             its control group may have of tasks and memory"
+                .to_owned(),
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::io;
 use std::mem::size_of;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -49,7 +50,10 @@ impl EventFd {
     pub fn new() -> Result<Self, c_int> {
         // SAFETY: plain arguments.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
-        if fd < 0 { Err(errno::get()) } else { Ok(Self(Owned(fd))) }
+        if fd < 0 {
+            return Err(weft_net::refused(io::Error::last_os_error()).errno());
+        }
+        Ok(Self(Owned(fd)))
     }
 
     /// The number.

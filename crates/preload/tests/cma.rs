@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use common::{behind, plain, preloaded};
-use weft_testkit::{free_port, listens_to_tcp, succeed, text};
+use weft_testkit::{free_port, listens_to_tcp, stderr, succeed, text};
 
 const TRANSPORTS: [&str; 2] = ["shuttle", "iwarp"];
 
@@ -25,6 +25,20 @@ fn event_channels_serve_a_linked_program() {
     for transport in TRANSPORTS {
         succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
     }
+}
+
+#[test]
+fn who_has_no_descriptor_or_thread_left_is_told_so() {
+    let dir = common::dir("exhausted");
+    let program = dir.build("exhausted.c", "exhausted", &["-lrdmacm", "-libverbs"]);
+    for how in ["id", "listens", "called"] {
+        let mut command = preloaded(&program);
+        command.arg(how).env("WEFT_TRANSPORT", "iwarp");
+        let said = stderr(&succeed(&mut command));
+        assert!(said.contains("this process may have no more than 0 descriptors open"), "{said}");
+    }
+    let said = stderr(&succeed(preloaded(&program).arg("threads")));
+    assert!(said.contains("this process can have no other thread"), "{said}");
 }
 
 #[test]

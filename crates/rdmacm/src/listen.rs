@@ -94,6 +94,7 @@ impl CmId {
                     Setback::OneLost => {}
                     Setback::Exhausted if listener.close_oldest() => {}
                     Setback::Exhausted => {
+                        weft_net::tell_if_out_of_descriptors(&e);
                         listener.arm(false);
                         return self.limit_time(inner, weft_reactor::REST);
                     }

@@ -23,32 +23,36 @@ unsafe impl Send for CmaDevice {}
 unsafe impl Sync for CmaDevice {}
 
 impl CmaDevice {
-    /// What ids of a device have; made ready at the first call, for good. Nothing if it cannot be
-    /// opened, or is hidden.
-    pub fn get(id: DeviceId) -> Option<&'static CmaDevice> {
+    /// What ids of a device have; made ready at the first call, for good.
+    ///
+    /// # Errors
+    /// The errno of what it cannot be opened for; `ENODEV` if it is hidden.
+    pub fn get(id: DeviceId) -> Result<&'static CmaDevice, c_int> {
         if !device::visible().contains(&id) {
-            return None;
+            return Err(libc::ENODEV);
         }
         static DEVICES: [Mutex<Option<&'static CmaDevice>>; DeviceId::SLOTS] =
             [const { Mutex::new(None) }; DeviceId::SLOTS];
         let mut device = DEVICES[id.slot()].lock();
         // SAFETY: the context is never closed.
         let lives = |device: &CmaDevice| unsafe { query::check_device(device.context) }.is_ok();
-        if device.is_none_or(|device| !lives(device)) {
-            let opened = CmaDevice::open(id);
-            *device = opened.map(|opened| &*Box::leak(Box::new(opened)));
+        if let Some(known) = device.filter(|device| lives(device)) {
+            return Ok(known);
         }
-        *device
+        *device = None;
+        let opened: &'static CmaDevice = Box::leak(Box::new(CmaDevice::open(id)?));
+        *device = Some(opened);
+        Ok(opened)
     }
 
-    fn open(id: DeviceId) -> Option<CmaDevice> {
+    fn open(id: DeviceId) -> Result<CmaDevice, c_int> {
         let context = context::weft_context(id);
         if context.is_null() {
-            return None;
+            return Err(errno::get());
         }
         // SAFETY: the context is never closed.
         let pd = unsafe { pd_mr::ibv_alloc_pd(context) };
-        (!pd.is_null()).then_some(CmaDevice { context, pd })
+        if pd.is_null() { Err(errno::get()) } else { Ok(CmaDevice { context, pd }) }
     }
 }
 
@@ -59,10 +63,12 @@ impl CmaDevice {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     pass_when_off!(rdma_get_devices(count));
-    let devices: Option<Vec<_>> =
+    let devices: Result<Vec<_>, c_int> =
         device::visible().iter().map(|id| CmaDevice::get(*id).map(|d| d.context)).collect();
-    let Some(contexts) = devices.filter(|contexts| !contexts.is_empty()) else {
-        return errno::null(libc::ENODEV);
+    let contexts = match devices {
+        Ok(contexts) if !contexts.is_empty() => contexts,
+        Ok(_) => return errno::null(libc::ENODEV),
+        Err(code) => return errno::null(code),
     };
     let list = device::list_of(&contexts);
     if list.is_null() {

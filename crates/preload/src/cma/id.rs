@@ -66,11 +66,11 @@ pub fn create(
     let channel = if sync { ChannelObject::create()? } else { channel };
     let events = ChannelObject::live(channel).ok_or(libc::EINVAL)?;
     let cm = CmId::new(events, space, rdma::host().settings().transport);
-    if cm.device().and_then(CmaDevice::get).is_none() {
+    if let Err(code) = cm.device().ok_or(libc::ENODEV).and_then(CmaDevice::get) {
         if sync {
             ChannelObject::destroy(channel);
         }
-        return Err(libc::ENODEV);
+        return Err(code);
     }
     let object = IdObject::create(cm, channel, context, port_space);
     // SAFETY: the object was just made.

@@ -60,8 +60,7 @@ impl ChannelObject {
     /// A new channel, for [`ChannelObject::destroy`] to take back; or an errno.
     pub fn create() -> Result<*mut rdma_event_channel, c_int> {
         needs_memory!(Err);
-        let channel =
-            EventChannel::new(rdma::host()).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+        let channel = EventChannel::new(rdma::host()).map_err(|e| weft_net::refused(e).errno())?;
         let head = Box::into_raw(Box::new(rdma_event_channel { fd: channel.fd() }));
         channels().insert(head.addr(), channel);
         Ok(head)
@@ -213,7 +212,7 @@ impl IdObject {
     pub fn show_device(&self) {
         let bound = self.cm.local_addr().is_some_and(|addr| !addr.ip().is_unspecified());
         let id = &self.head.id;
-        let device = self.cm.device().and_then(CmaDevice::get);
+        let device = self.cm.device().and_then(|id| CmaDevice::get(id).ok());
         let Some(device) = device.filter(|_| bound) else { return };
         if id.verbs.get() == device.context {
             return;

@@ -1,6 +1,11 @@
 /* A process that has no descriptor left: `exhausted seen` has an observer that it cannot answer,
- * and spends no time on it; in `exhausted id` the calls that need one say so. */
+ * and spends no time on it; in `exhausted id` the calls that need one say so. `exhausted threads`
+ * can have no other thread. `exhausted listens` and `exhausted called` cannot take what comes to a
+ * listener of rdma-cm and to a queue pair, both of iWARP. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <rdma/rdma_cma.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -39,20 +44,23 @@ static void see_that_nothing_spins(void)
 	}
 }
 
-static void make_pair(struct ibv_context *context)
+static struct ibv_qp *make_qp(struct ibv_context *context)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
 	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .cap = { 1, 1, 1, 1, 0 },
 					 .qp_type = IBV_QPT_RC };
-	CHECK(pd && cq && ibv_create_qp(pd, &attr));
+	CHECK(pd && cq);
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+	CHECK(qp);
+	return qp;
 }
 
 static void be_seen(void)
 {
 	struct sockaddr_un name = { .sun_family = AF_UNIX };
 	char report[256];
-	make_pair(ibv_open_device(device_named("weft0")));
+	make_qp(ibv_open_device(device_named("weft0")));
 	int reader = socket(AF_UNIX, SOCK_STREAM, 0);
 	CHECK(reader >= 0);
 	leave_no_descriptor();
@@ -77,11 +85,72 @@ static void make_id(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
+/* Nobody's processes are counted and limited; those of root are not. */
+static void open_without_threads(void)
+{
+	struct ibv_device *device = device_named("weft0");
+	struct rlimit none = { 0, 0 };
+	CHECK(setrlimit(RLIMIT_NPROC, &none) == 0);
+	if (geteuid() == 0)
+		CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
+	CHECK(!ibv_open_device(device) && errno == EAGAIN);
+}
+
+/* Calls `port` from another program's sockets, as it were, once there is no descriptor left. */
+static void call_without_descriptors(in_port_t port)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = port };
+	int calls[4];
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	for (int i = 0; i < 4; i++)
+		CHECK((calls[i] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+	leave_no_descriptor();
+	for (int i = 0; i < 4; i++)
+		CHECK(connect(calls[i], (void *)&at, sizeof at) == 0);
+	see_that_nothing_spins();
+}
+
+static void listen_without_descriptors(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	struct rdma_cm_id *id;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(channel && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(id, (void *)&at) == 0 && rdma_listen(id, 4) == 0);
+	call_without_descriptors(rdma_get_src_port(id));
+}
+
+static void be_called_without_descriptors(void)
+{
+	struct ibv_context *context = ibv_open_device(device_named("weft_iw0"));
+	struct ibv_qp *qp = make_qp(context);
+	struct ibv_qp_attr begin = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	/* The smaller number is that of who calls. */
+	struct ibv_qp_attr join = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = 0x100,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 9 } },
+	};
+	CHECK(ibv_query_gid(context, 1, 0, &join.ah_attr.grh.dgid) == 0);
+	CHECK(ibv_modify_qp(qp, &begin, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			    IBV_QP_ACCESS_FLAGS) == 0);
+	CHECK(ibv_modify_qp(qp, &join, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+			    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			    IBV_QP_MIN_RNR_TIMER) == 0);
+	call_without_descriptors(htons(qp->qp_num >> 8));
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	if (!strcmp(argv[1], "seen"))
 		be_seen();
+	else if (!strcmp(argv[1], "threads"))
+		open_without_threads();
+	else if (!strcmp(argv[1], "listens"))
+		listen_without_descriptors();
+	else if (!strcmp(argv[1], "called"))
+		be_called_without_descriptors();
 	else
 		make_id();
 	return 0;
