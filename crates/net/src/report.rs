@@ -7,6 +7,8 @@
 //! Invariant: what strangers cause is bounded for each source and in all, and takes nothing from
 //! what the application's own calls cause. What is bounded in all becomes possible again with time.
 
+mod told;
+
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -15,8 +17,9 @@ use log::Level;
 use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 
-/// Different lines that the application's own calls cause in the life of a process.
-const LINES_MAX: usize = 64;
+use told::LineAllowance;
+pub use told::ToldLines;
+
 /// Different lines about one stranger.
 const LINES_OF_ONE: usize = 4;
 /// Lines about strangers at once, and how long until another one may be told.
@@ -38,21 +41,25 @@ pub fn level_label(level: Level) -> &'static str {
 
 /// Tells what the application asked for and cannot have.
 pub fn error(line: String) {
-    once(Level::Error, line);
+    once(Level::Error, &line, &line);
 }
 
 /// Tells what is probably not as the person believes.
 pub fn warning(line: String) {
-    once(Level::Warn, line);
+    once(Level::Warn, &line, &line);
+}
+
+/// The same, unless a line with this `topic` was told: others differ by what says nothing new.
+pub fn warning_about(topic: &str, line: &str) {
+    once(Level::Warn, topic, line);
 }
 
 /// Tells a line once: peers repeat themselves, and so do applications with many queue pairs.
-fn once(level: Level, line: String) {
-    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+fn once(level: Level, topic: &str, line: &str) {
+    static TOLD: Mutex<ToldLines> = Mutex::new(ToldLines::new());
     let mut told = TOLD.lock();
-    if told.len() < LINES_MAX && !told.contains(&line) {
+    if told.admit(clock::now(), level, topic) {
         log::log!(level, "{line}");
-        told.insert(line);
     }
 }
 
@@ -60,10 +67,9 @@ fn once(level: Level, line: String) {
 /// no source uses up what may be said of others. `line` is made if it may be told.
 pub fn stranger(peer: IpAddr, line: impl FnOnce() -> String) {
     static STRANGERS: Mutex<Option<Strangers>> = Mutex::new(None);
-    let now = clock::now();
     let mut strangers = STRANGERS.lock();
-    let strangers = strangers.get_or_insert_with(|| Strangers::new(now));
-    if let Some(line) = strangers.admit(now, peer, line) {
+    let strangers = strangers.get_or_insert_with(Strangers::new);
+    if let Some(line) = strangers.admit(clock::now(), peer, line) {
         log::error!("{line}");
     }
 }
@@ -71,14 +77,13 @@ pub fn stranger(peer: IpAddr, line: impl FnOnce() -> String) {
 /// What was told of peers that came by themselves.
 struct Strangers {
     told: HashMap<IpAddr, BTreeSet<String>>,
-    /// Lines that may be told at once, and since when there are so many.
-    left: u32,
-    since: Moment,
+    allowance: LineAllowance,
 }
 
 impl Strangers {
-    fn new(now: Moment) -> Self {
-        Self { told: HashMap::new(), left: STRANGERS_BURST, since: now }
+    fn new() -> Self {
+        let allowance = LineAllowance::new(STRANGERS_BURST, STRANGERS_PAUSE);
+        Self { told: HashMap::new(), allowance }
     }
 
     /// The line, if it is to be told.
@@ -93,7 +98,9 @@ impl Strangers {
             return None;
         }
         let line = line();
-        if self.told.get(&source).is_some_and(|lines| lines.contains(&line)) || !self.spend(now) {
+        if self.told.get(&source).is_some_and(|lines| lines.contains(&line))
+            || !self.allowance.spend(now)
+        {
             return None;
         }
         if self.told.len() >= STRANGERS_MAX && !self.told.contains_key(&source) {
@@ -101,19 +108,6 @@ impl Strangers {
         }
         self.told.entry(source).or_default().insert(line.clone());
         Some(line)
-    }
-
-    fn spend(&mut self, now: Moment) -> bool {
-        while self.left < STRANGERS_BURST && now >= self.since + STRANGERS_PAUSE {
-            self.left += 1;
-            self.since += STRANGERS_PAUSE;
-        }
-        if self.left == STRANGERS_BURST {
-            self.since = now;
-        }
-        let may = self.left > 0;
-        self.left -= u32::from(may);
-        may
     }
 }
 
@@ -140,7 +134,7 @@ mod tests {
     #[test]
     fn one_source_does_not_use_up_what_is_said_of_others() {
         let now = clock::now();
-        let mut strangers = Strangers::new(now);
+        let mut strangers = Strangers::new();
         let mut told = |peer: &str, line: usize| {
             strangers.admit(now, ip(peer), || format!("{peer} {line}")).is_some()
         };
@@ -154,7 +148,7 @@ mod tests {
     #[test]
     fn many_sources_are_bounded_and_others_are_told_of_later() {
         let now = clock::now();
-        let mut strangers = Strangers::new(now);
+        let mut strangers = Strangers::new();
         let mut told = |now, host: u32| {
             strangers.admit(now, IpAddr::V4(host.into()), || "line".into()).is_some()
         };

@@ -87,6 +87,19 @@ impl fmt::Display for Awaited {
     }
 }
 
+impl Awaited {
+    /// What one line is enough for: whoever calls again and again has another port here each time.
+    fn topic(&self) -> String {
+        let mut topic = *self;
+        if let Self::Answer { here, .. } | Self::Request { here, .. } | Self::Connect { here, .. } =
+            &mut topic
+        {
+            *here = 0;
+        }
+        topic.to_string()
+    }
+}
+
 /// When a silent peer is mentioned.
 #[derive(Debug)]
 pub struct Silence {
@@ -120,7 +133,7 @@ impl Silence {
     /// Mentions the peer, which nobody waits for any longer.
     pub fn mention(&mut self) {
         if self.due.take().is_some() {
-            report::warning(self.awaited.to_string());
+            report::warning_about(&self.awaited.topic(), &self.awaited.to_string());
         }
     }
 }
@@ -139,6 +152,18 @@ mod tests {
         assert_eq!(silence.due(), Some(now + MENTIONED_AFTER));
         silence.look(now + MENTIONED_AFTER);
         assert_eq!(silence.due(), None);
+    }
+
+    #[test]
+    fn who_calls_from_another_port_each_time_is_told_of_one_peer_once() {
+        let [peer, other] = [49153, 49154].map(|port| SocketAddr::from(([203, 0, 113, 1], port)));
+        let answer = |peer, here| Awaited::Answer { peer, here }.topic();
+        assert_eq!(answer(peer, 49257), answer(peer, 49258));
+        assert_ne!(answer(peer, 49257), answer(other, 49257));
+        let request = |here| Awaited::Request { peer: peer.ip(), here }.topic();
+        assert_eq!(request(49257), request(49258));
+        assert_ne!(request(49257), Awaited::Connect { peer: peer.ip(), here: 49257 }.topic());
+        assert_ne!(Awaited::Stream { peer }.topic(), Awaited::Stream { peer: other }.topic());
     }
 
     #[test]

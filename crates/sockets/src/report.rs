@@ -1,17 +1,15 @@
 //! Reports on stderr, one line each; nothing ever goes to stdout. [`weft_host::LogFormat`] is the
 //! form of a line.
 
-use std::collections::BTreeSet;
 use std::fmt::Arguments;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use weft_host::LogFormat;
+use weft_net::report::ToldLines;
+use weft_os::clock;
 use weft_sync::Mutex;
-
-/// Different lines about refused connections, in the life of a process.
-const REFUSALS_MAX: usize = 64;
 
 /// How the user makes SDP possible, or permits TCP.
 const REMEDY: &str = "run the program there by `weft run --sockets` with the same WEFT_KEY and \
@@ -33,7 +31,7 @@ pub enum Carrier<'a> {
 pub struct Reports {
     verbose: bool,
     /// Lines that are written once.
-    told: Mutex<BTreeSet<String>>,
+    told: Mutex<ToldLines>,
 }
 
 /// Writes the log lines of Weft's crates to stderr.
@@ -83,7 +81,7 @@ impl Reports {
     /// There is no connection to `peer`: SDP has failed, and TCP is forbidden.
     pub fn refused(&self, peer: SocketAddr, why: &str) {
         let text = format!("refused to connect to {peer} by clear TCP: {why}; {REMEDY}");
-        self.once(Level::Error, text);
+        self.once(Level::Error, &text);
     }
 
     /// `peer` has not answered by UDP, and TCP is forbidden.
@@ -93,7 +91,7 @@ impl Reports {
             "no answer by UDP from {ip} port {port}, which is not connected to by clear TCP: \
              {REMEDY}"
         );
-        self.once(Level::Error, text);
+        self.once(Level::Error, &text);
     }
 
     /// A listener at `at` serves this machine alone.
@@ -102,15 +100,14 @@ impl Reports {
             "callers of other hosts are refused at {at}: {why}, and clear TCP is for this machine; \
              WEFT_SOCKETS=prefer or a rule in WEFT_SOCKETS_RULES permits it"
         );
-        self.once(Level::Warn, text);
+        self.once(Level::Warn, &text);
     }
 
     /// Writes a line once: applications try again and again.
-    fn once(&self, level: Level, text: String) {
+    fn once(&self, level: Level, text: &str) {
         let mut told = self.told.lock();
-        if told.len() < REFUSALS_MAX && !told.contains(&text) {
+        if told.admit(clock::now(), level, text) {
             format().put(level, format_args!("{text}"), &[], &write_line);
-            told.insert(text);
         }
     }
 
