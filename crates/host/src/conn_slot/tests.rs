@@ -281,3 +281,35 @@ fn who_is_late_to_end_a_connection_does_not_end_the_next_one() {
     qp.disconnect_only(second);
     assert!(!is_open());
 }
+
+/// Has an adapter's queue pair connect to `peer` and ready to send.
+fn connect_adapter(qp: &HostQp, peer: &HostQp) {
+    use QpAttrMask as Mask;
+    let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
+    let path =
+        AddressVector { sgid: gid, dgid: gid, is_global: true, port: 1, ..Default::default() };
+    let connected = Mask::STATE | Mask::AV | Mask::PATH_MTU | Mask::DEST_QPN | Mask::RQ_PSN;
+    let retries = Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY;
+    for (state, mask) in [
+        (QpState::Init, Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::ACCESS_FLAGS),
+        (QpState::Rtr, connected | Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER),
+        (QpState::Rts, Mask::STATE | Mask::SQ_PSN | retries | Mask::MAX_QP_RD_ATOMIC),
+    ] {
+        let dest_qp_num = peer.num();
+        let attr = QpAttr { state, port: 1, path, path_mtu: 5, dest_qp_num, ..QpAttr::default() };
+        qp.modify(&attr, mask).unwrap();
+    }
+}
+
+#[test]
+fn who_ends_a_connection_waits_for_its_peer_no_longer() {
+    let host = Host::new(HostSetup::default());
+    let context = Context::open(&host, DeviceKind::Roce, Box::new(Silent)).unwrap();
+    let [qp, silent] = [queue_pair(&context), queue_pair(&context)];
+    connect_adapter(&qp, &silent);
+    qp.slot.with_driver(|driver| {
+        assert!(driver.awaits_peer());
+        driver.disconnect();
+        assert!(!driver.awaits_peer());
+    });
+}

@@ -412,6 +412,12 @@ impl Driver {
         }
     }
 
+    /// Whether something is to be said of a peer that stays silent.
+    #[cfg(test)]
+    pub fn awaits_peer(&self) -> bool {
+        matches!(&self.socket, AnySocket::Shuttle(socket) if socket.awaits_peer())
+    }
+
     /// Adds what was done since the last call to the tally.
     pub fn note_work(&mut self, tally: &Tally) {
         tally.note_since(self.core.device, self.core.work_done(), &mut self.counted);

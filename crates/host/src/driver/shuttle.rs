@@ -470,6 +470,8 @@ impl Transport for ShuttleSocket {
     }
 
     fn end(&mut self, core: &mut Core, how: Ending) {
+        // Who ends it does not wait for the peer any longer.
+        self.silence = None;
         match how {
             Ending::Orderly | Ending::Abandoned => self.disconnect(core),
             Ending::Retired => {

@@ -131,6 +131,11 @@ impl ShuttleSocket {
         }
     }
 
+    #[cfg(test)]
+    pub fn awaits_peer(&self) -> bool {
+        self.silence.is_some()
+    }
+
     /// From now on the peer is waited for.
     pub fn begin_silence(&mut self, core: &Core) {
         let here = self.port.number();
