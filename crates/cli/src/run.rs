@@ -194,8 +194,11 @@ impl Environment {
             }
             return Ok(());
         }
-        if let Some(value) = self.get("WEFT_KEY").filter(|value| !value.is_empty()) {
-            read_key(value)?;
+        match self.get("WEFT_KEY") {
+            // As of `WEFT_KEY=$(cat FILE)` where that file is missing.
+            Some(value) if value.is_empty() => self.warn("WEFT_KEY is empty: there is no key"),
+            Some(value) => drop(read_key(value)?),
+            None => {}
         }
         let given = self.get("WEFT_LIB").filter(|path| !path.is_empty()).map(Path::new);
         let own = std::env::current_exe().context("finding weft itself")?;

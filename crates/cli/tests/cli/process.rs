@@ -27,6 +27,21 @@ fn our_own_failures_are_125() {
 }
 
 #[test]
+fn an_empty_key_is_said_to_be_none() {
+    for (key, said) in
+        [(Some(""), "weft: warning: WEFT_KEY is empty: there is no key\n"), (None, "")]
+    {
+        let mut command = weft();
+        if let Some(key) = key {
+            command.env("WEFT_KEY", key);
+        }
+        let output = command.args(["run", "true"]).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(text(&output.stderr), said);
+    }
+}
+
+#[test]
 fn what_is_not_executable_is_126() {
     let scratch = Dir::new("126");
     let file = scratch.text_path("text");
