@@ -5,6 +5,7 @@
 //! first that matches counts. Without a match, SDP and TCP are both tried.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
@@ -42,17 +43,30 @@ struct SocketRule {
     ports: RangeInclusive<u16>,
 }
 
-/// A line that is not a rule.
-#[derive(Debug, PartialEq, Eq)]
-pub struct RuleError(String);
+/// Why there are no rules.
+#[derive(Debug)]
+pub enum RuleError {
+    /// A line that is none.
+    Line(String),
+    /// The file that has them cannot be read.
+    File {
+        /// Its path.
+        path: String,
+        /// What the system says.
+        why: io::Error,
+    },
+}
 
 impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not: use tcp|sdp|both server|client|* PROGRAM ADDRESS[/BITS]:PORT[-PORT]",
-            self.0
-        )
+        match self {
+            Self::Line(line) => write!(
+                f,
+                "`{line}` is not: use tcp|sdp|both server|client|* PROGRAM \
+                 ADDRESS[/BITS]:PORT[-PORT]"
+            ),
+            Self::File { path, why } => write!(f, "the file `{path}` cannot be read: {why}"),
+        }
     }
 }
 
@@ -60,13 +74,13 @@ impl Rules {
     /// Reads rules, or the file that `file:` names.
     ///
     /// # Errors
-    /// The first line that is no rule.
+    /// The first line that is no rule, or that the file cannot be read.
     pub fn read(text: &str) -> Result<Self, RuleError> {
         match text.strip_prefix("file:") {
             None => Self::parse(text),
             Some(path) => match std::fs::read_to_string(path) {
                 Ok(text) => Self::parse(&text),
-                Err(error) => Err(RuleError(format!("{path}: {error}"))),
+                Err(why) => Err(RuleError::File { path: path.to_owned(), why }),
             },
         }
     }
@@ -78,8 +92,8 @@ impl Rules {
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let lines = text.split([';', '\n']).map(|line| line.split('#').next().unwrap_or_default());
         let lines = lines.map(str::trim).filter(|line| !line.is_empty());
-        let rules =
-            lines.map(|line| SocketRule::parse(line).ok_or_else(|| RuleError(line.to_owned())));
+        let rules = lines
+            .map(|line| SocketRule::parse(line).ok_or_else(|| RuleError::Line(line.to_owned())));
         Ok(Self(rules.collect::<Result<_, _>>()?))
     }
 
@@ -216,6 +230,7 @@ mod tests {
         {
             assert!(Rules::parse(line).unwrap_err().to_string().contains(line));
         }
-        assert!(Rules::read("file:/no/such/file").is_err());
+        let error = Rules::read("file:/no/such/file").unwrap_err().to_string();
+        assert!(error.starts_with("the file `/no/such/file` cannot be read: "), "{error}");
     }
 }

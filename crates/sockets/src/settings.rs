@@ -50,7 +50,7 @@ impl SocketSettings {
     pub fn read() -> Self {
         report::write_engine_log();
         let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|v| v == value);
-        let rules = std::env::var("WEFT_SOCKETS_RULES").unwrap_or_default();
+        let rules = std::env::var_os("WEFT_SOCKETS_RULES").unwrap_or_default();
         let limit = std::env::var("WEFT_SOCKETS_PATIENCE_MS");
         let limit = limit.ok().and_then(|value| value.parse().ok());
         let strict = match std::env::var("WEFT_SOCKETS").as_deref() {
@@ -60,7 +60,7 @@ impl SocketSettings {
         };
         let iwarp = rdma::host().settings().transport == CmTransport::Iwarp;
         let mut off = is("WEFT", "off");
-        let rules = Rules::read(&rules).unwrap_or_else(|error| {
+        let rules = Rules::read(&rules.to_string_lossy()).unwrap_or_else(|error| {
             let instead = if strict { "none of them holds" } else { "all go by TCP" };
             report::warn(format_args!("WEFT_SOCKETS_RULES: {error}; {instead}"));
             // Rules keep applications from peers that they must not reach by SDP; but what is for
