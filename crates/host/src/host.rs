@@ -145,8 +145,8 @@ fn observed_in() -> Option<PathBuf> {
 
 /// Where further paths begin, as `WEFT_MULTIPATH` says.
 fn multipath_from_environment() -> Option<Multipath> {
-    let text = std::env::var("WEFT_MULTIPATH").ok()?;
-    let multipath = Multipath::parse(&text).unwrap_or_else(|error| {
+    let value = std::env::var_os("WEFT_MULTIPATH")?;
+    let multipath = Multipath::parse(&value.to_string_lossy()).unwrap_or_else(|error| {
         log::warn!("WEFT_MULTIPATH is ignored: {error}");
         None
     });

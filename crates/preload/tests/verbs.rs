@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use common::{behind, plain, preloaded};
@@ -61,6 +63,15 @@ fn who_has_no_descriptor_left_for_an_observer_does_not_spin() {
     let dir = common::dir("seen");
     let program = dir.build("exhausted.c", "exhausted", &["-lrdmacm", "-libverbs"]);
     succeed(preloaded(&program).arg("seen").env("XDG_RUNTIME_DIR", dir.root()));
+}
+
+#[test]
+fn places_of_paths_that_are_no_text_are_told_of() {
+    let dir = common::dir("no-text");
+    let program = dir.build("linked.c", "linked", &["-libverbs"]);
+    let out = succeed(preloaded(&program).env("WEFT_MULTIPATH", OsStr::from_bytes(b"eth\xff")));
+    let told = stderr(&out);
+    assert!(told.contains("WEFT_MULTIPATH: this host has neither"), "{told}");
 }
 
 #[test]
