@@ -49,6 +49,9 @@ pub enum KeyFault {
         /// What is wrong with it.
         why: KeyError,
     },
+    /// Its file has no name.
+    #[error("the key is to be in a file without a name: write file: and its path")]
+    NoPath,
     /// Its file cannot be read.
     #[error("the key {} cannot be read: {why}", path.display())]
     File {
@@ -94,6 +97,9 @@ pub fn read_key(value: &OsStr) -> Result<Key, KeyFault> {
 /// # Errors
 /// As for [`read_key`].
 pub fn read_key_file(path: &Path) -> Result<Key, KeyFault> {
+    if path.as_os_str().is_empty() {
+        return Err(KeyFault::NoPath);
+    }
     let failed = |why| KeyFault::File { path: path.to_owned(), why };
     // A pipe without a writer would be waited for.
     let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
@@ -460,6 +466,12 @@ mod tests {
             let fault = read_key(OsStr::new(value)).unwrap_err().to_string();
             assert!(!fault.contains(digits), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_called_that() {
+        let fault = read_key(OsStr::new("file:")).unwrap_err().to_string();
+        assert!(fault.contains("a file without a name"), "{fault}");
     }
 
     #[test]
