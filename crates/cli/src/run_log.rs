@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use log::Level;
-use weft_host::LogFormat;
+use weft_host::{LogFormat, abridged};
 
 /// Says what is no warning.
 pub fn say(text: &str) {
@@ -34,7 +34,10 @@ pub fn say_lines(text: &str) {
 /// `label` stands before the text for people; an object has the level.
 fn put(level: Level, label: &str, text: &str) {
     match LogFormat::of_environment() {
-        LogFormat::Text => write(format!("weft: {label}{text}\n").as_bytes()),
+        LogFormat::Text => {
+            let text = abridged(level, text);
+            write(format!("weft: {label}{text}\n").as_bytes());
+        }
         LogFormat::Json => LogFormat::Json.put(level, format_args!("{text}"), &[], &write),
     }
 }

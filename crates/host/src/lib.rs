@@ -85,7 +85,7 @@ pub use faults::{
 };
 pub use host::{Host, HostSetup};
 pub use known_paths::KnownPaths;
-pub use log_line::LogFormat;
+pub use log_line::{LogFormat, abridged};
 pub use multipath::Multipath;
 pub use process::{HostHome, HostPlace};
 pub use qp::{HostPosting, HostQp, HostQpInit};

@@ -5,6 +5,7 @@
 //! lines of several threads and processes do not mix. Lines of text of the usual length allocate
 //! nothing, since a process may end in a handler of a signal.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 
@@ -15,6 +16,10 @@ use weft_net::report::level_label;
 
 /// Bytes of a line that need no allocation.
 const LINE_USUAL: usize = 256;
+/// Characters that a complaint has of its beginning and of its end where it is longer: what it
+/// repeats of the environment may have any length.
+const BEGINNING: usize = 400;
+const END: usize = 600;
 
 /// The variable that names a [`LogFormat`].
 const VARIABLE: &str = "WEFT_LOG_FORMAT";
@@ -83,9 +88,23 @@ impl LogFormat {
                 let left = rest.len();
                 write(&room[..LINE_USUAL - left]);
             }
-            Err(_) => write(whole.to_string().as_bytes()),
+            Err(_) => {
+                let message = message.to_string();
+                let message = abridged(level, &message);
+                write(format!("weft: {}: {message}\n", level_label(level)).as_bytes());
+            }
         }
     }
+}
+
+/// A complaint without its middle, if it is very long.
+pub fn abridged(level: Level, message: &str) -> Cow<'_, str> {
+    if level > Level::Warn || message.chars().count() <= BEGINNING + END {
+        return message.into();
+    }
+    let end = message.char_indices().rev().nth(END - 1).map_or(0, |(at, _)| at);
+    let beginning = message.chars().take(BEGINNING);
+    beginning.chain("...".chars()).chain(message[end..].chars()).collect()
 }
 
 /// An object on a line: time, level, process, message, and the fields of the event.
@@ -93,7 +112,7 @@ fn json(level: Level, message: fmt::Arguments<'_>, fields: &dyn Fn(&mut String))
     let time_s = weft_os::clock::time_of_day_ns() as f64 / 1e9;
     let (label, process) = (level_label(level), std::process::id());
     let mut line = format!("{{\"time\":{time_s:.6},\"level\":\"{label}\",\"pid\":{process}");
-    put_text("message", &message.to_string(), &mut line);
+    put_text("message", &abridged(level, &message.to_string()), &mut line);
     fields(&mut line);
     line.push_str("}\n");
     line
@@ -156,12 +175,28 @@ mod tests {
 
     #[test]
     fn a_line_of_text_is_one_piece_whatever_its_length() {
-        for length in [0, LINE_USUAL - 21, LINE_USUAL - 20, LINE_USUAL * 10] {
+        for length in [0, LINE_USUAL - 21, LINE_USUAL - 20, BEGINNING + END] {
             let text = "x".repeat(length);
             let lines = put_of(|write| {
                 LogFormat::Text.put(Level::Warn, format_args!("{text}"), &[("a", "b")], write);
             });
             assert_eq!(lines, [format!("weft: warning: {text}\n")]);
         }
+    }
+
+    #[test]
+    fn what_a_complaint_repeats_is_cut_and_what_it_says_of_it_stays() {
+        let value = "\u{e4}".repeat(100_000);
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let lines = put_of(|write| {
+                let text = format_args!("WEFT_PCAP is ignored: {value} is no number");
+                format.put(Level::Warn, text, &[], write);
+            });
+            let [line] = &lines[..] else { panic!("{lines:?}") };
+            assert!(line.len() < 2500, "{line}");
+            assert!(line.contains("WEFT_PCAP is ignored: ") && line.contains("is no number"));
+        }
+        let long = abridged(Level::Debug, &value);
+        assert_eq!(long.len(), value.len(), "who asks for it gets all of it");
     }
 }

@@ -42,6 +42,17 @@ fn an_empty_key_is_said_to_be_none() {
 }
 
 #[test]
+fn a_value_is_not_repeated_whatever_its_length() {
+    for name in ["WEFT_CRC", "WEFT_FAULT", "WEFT_MULTIPATH", "WEFT_PCAP"] {
+        let mut command = weft();
+        let value = format!("a,{}", "x".repeat(100_000));
+        let output = command.env(name, value).args(["run", "true"]).output().expect("weft starts");
+        let said = text(&output.stderr);
+        assert!(said.contains(name) && said.len() < 2000, "{said}");
+    }
+}
+
+#[test]
 fn what_is_not_executable_is_126() {
     let scratch = Dir::new("126");
     let file = scratch.text_path("text");
