@@ -136,25 +136,27 @@ impl Publisher {
 fn bind(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
     for number in 0..NAMES_MAX {
         let path = place::socket_path(dir, process::id(), number);
-        let unseen = path.with_extension("new");
-        let made = UnixListener::bind(&unseen).and_then(|listener| {
-            let named = fs::hard_link(&unseen, &path);
-            // The socket has its name, or none is left.
-            fs::remove_file(&unseen)?;
+        let unnamed = place::unnamed_path(dir, process::id(), number);
+        let made = UnixListener::bind(&unnamed).and_then(|listener| {
+            let named = fs::hard_link(&unnamed, &path);
+            // Who makes its own may have removed it already ([`place::remove_left`]).
+            let _ = fs::remove_file(&unnamed);
             named.map(|()| listener)
         });
         match made {
             Ok(listener) => return Ok((listener, path)),
-            Err(error) if is_taken(&error) => {}
+            Err(error) if is_another_tried(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// Whether another process, or another host of this one, has the name.
-fn is_taken(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AlreadyExists)
+/// Whether another process, or another host of this one, has the name; or a process of another PID
+/// namespace has taken the socket for one that was left.
+fn is_another_tried(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrInUse, AlreadyExists, NotFound};
+    matches!(error.kind(), AddrInUse | AlreadyExists | NotFound)
 }
 
 impl Pollable for ReportSource {

@@ -17,8 +17,9 @@ use rustix::process::{Pid, geteuid, test_kill_process};
 const MODE: u32 = 0o700;
 /// What may not be permitted to anybody else.
 const OTHERS: u32 = 0o077;
-/// How the names of sockets end.
+/// How the names of sockets end, and those of sockets that are about to get such a name.
 const SUFFIX: &str = ".sock";
+const UNNAMED_SUFFIX: &str = ".new";
 /// Sockets that are looked at, at most: many may be of processes that have ended.
 const SOCKETS_MAX: usize = 16_384;
 /// Sockets that a process removes when it makes its own, at most, and that it tries.
@@ -66,30 +67,44 @@ pub fn socket_path(dir: &Path, pid: u32, number: u32) -> PathBuf {
     dir.join(format!("{pid}-{number}{SUFFIX}"))
 }
 
+/// Where the socket that is to be at [`socket_path`] is made: nobody looks there.
+pub fn unnamed_path(dir: &Path, pid: u32, number: u32) -> PathBuf {
+    dir.join(format!("{pid}-{number}{UNNAMED_SUFFIX}"))
+}
+
 /// The process id that the name of a socket has.
 pub(crate) fn pid_of(path: &Path) -> Option<u32> {
-    let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+    pid_before(SUFFIX, path)
+}
+
+fn pid_before(suffix: &str, path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?.strip_suffix(suffix)?;
     name.split_once('-')?.0.parse().ok()
 }
 
 /// The sockets in the directory; none if it is not to be trusted.
 pub(crate) fn sockets(dir: &Path) -> Vec<PathBuf> {
-    let listed = check(dir).and_then(|()| fs::read_dir(dir));
-    let entries = listed.into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut sockets: Vec<PathBuf> =
-        entries.filter(|path| pid_of(path).is_some()).take(SOCKETS_MAX).collect();
-    sockets.sort();
-    sockets
+    listed(dir, |path| pid_of(path).is_some())
 }
 
-/// Removes sockets that ended processes have left: one that is killed removes none. Those of other
-/// PID namespaces stay, whose processes cannot be seen, if somebody listens there.
+fn listed(dir: &Path, is_one: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let listed = check(dir).and_then(|()| fs::read_dir(dir));
+    let entries = listed.into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = entries.filter(|path| is_one(path)).take(SOCKETS_MAX).collect();
+    found.sort();
+    found
+}
+
+/// Removes sockets that ended processes have left: one that is killed removes none, not even one
+/// that has no name yet. Those of other PID namespaces stay, whose processes cannot be seen, if
+/// somebody listens there; who makes one does not know that, and makes another if it is gone.
 pub fn remove_left(dir: &Path) {
-    let is_gone = |path: &PathBuf| {
-        let pid = pid_of(path).and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    let any_pid = |path: &Path| pid_of(path).or_else(|| pid_before(UNNAMED_SUFFIX, path));
+    let is_gone = |path: &Path| {
+        let pid = any_pid(path).and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
         pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
     };
-    let left = sockets(dir).into_iter().filter(is_gone).take(TRIED_MAX);
+    let left = listed(dir, is_gone).into_iter().take(TRIED_MAX);
     for path in left.filter(|path| !is_heard(path)).take(REMOVED_MAX) {
         // Another process may have done it.
         let _ = fs::remove_file(path);
@@ -144,16 +159,19 @@ mod tests {
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         let (own, past) = (std::process::id(), ended.id());
         ended.wait().unwrap();
-        let [own, past, heard] = [(own, 0), (past, 0), (past, 1)].map(|(pid, number)| {
-            let path = socket_path(&dir, pid, number);
-            (std::os::unix::net::UnixListener::bind(&path).unwrap(), path)
-        });
-        drop((own.0, past.0));
-        remove_left(&dir);
-        // The last one is as of another PID namespace.
-        let mut left = vec![own.1, heard.1.clone()];
-        left.sort();
-        assert_eq!(sockets(&dir), left);
+        for path in [socket_path, unnamed_path] {
+            let [own, past, heard] = [(own, 0), (past, 0), (past, 1)].map(|(pid, number)| {
+                let path = path(&dir, pid, number);
+                (std::os::unix::net::UnixListener::bind(&path).unwrap(), path)
+            });
+            drop((own.0, past.0));
+            remove_left(&dir);
+            // The last one is as of another PID namespace.
+            let mut left = vec![own.1, heard.1.clone()];
+            left.sort();
+            assert_eq!(listed(&dir, |_| true), left);
+            left.iter().for_each(|path| fs::remove_file(path).unwrap());
+        }
         fs::remove_dir_all(&dir).unwrap();
     }
 }
