@@ -23,6 +23,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
             "src/mark.rs",
             "src/next.rs",
             "src/options.rs",
+            "src/own_file.rs",
             "src/semaphore.rs",
             "src/sys.rs",
             "src/thread.rs",

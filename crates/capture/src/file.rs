@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
 
-use weft_os::clock;
+use weft_os::{clock, own_file};
 use weft_sync::Mutex;
 use weft_wire::tap::TapDirection;
 
@@ -144,6 +144,6 @@ impl OpenFile {
 
     fn put_block(&mut self, block: &[u8]) -> io::Result<()> {
         self.written_bytes += block.len() as u64;
-        self.file.write_all(block)
+        own_file::writing(|| self.file.write_all(block))
     }
 }

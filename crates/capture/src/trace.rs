@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
 
-use weft_os::clock;
+use weft_os::{clock, own_file};
 use weft_sync::Mutex;
 
 use crate::names::{claim, program_name};
@@ -75,11 +75,11 @@ impl EventTrace {
         };
         if stale {
             let (_, mut file) = claim(&self.path, false, process::id())?;
-            file.write_all(self.head().as_bytes())?;
+            own_file::writing(|| file.write_all(self.head().as_bytes()))?;
             *output = TraceOutput::Open(file, process::id());
         }
         match output {
-            TraceOutput::Open(file, _) => file.write_all(record.as_bytes()),
+            TraceOutput::Open(file, _) => own_file::writing(|| file.write_all(record.as_bytes())),
             _ => Ok(()),
         }
     }

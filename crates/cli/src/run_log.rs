@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use log::Level;
 use weft_host::{LogFormat, abridged};
+use weft_os::own_file;
 
 /// Says what is no warning.
 pub fn say(text: &str) {
@@ -44,5 +45,5 @@ fn put(level: Level, label: &str, text: &str) {
 
 fn write(line: &[u8]) {
     // Without a stderr there is nobody to tell; the status alone must do.
-    let _ = io::stderr().write_all(line);
+    let _ = own_file::writing(|| io::stderr().write_all(line));
 }

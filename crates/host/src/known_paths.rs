@@ -18,7 +18,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weft_os::clock;
+use weft_os::{clock, own_file};
 use weft_rnic::shuttle::cc::Saved;
 
 /// First line of the file.
@@ -108,7 +108,7 @@ impl KnownPaths {
         let new = self.0.with_extension(format!("new-{}-{call}", std::process::id()));
         let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
         let outcome = written
-            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|mut file| own_file::writing(|| file.write_all(text.as_bytes())))
             .and_then(|()| fs::rename(&new, &self.0));
         if outcome.is_err() {
             // There may be none.

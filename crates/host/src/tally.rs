@@ -8,13 +8,13 @@
 //!
 //! Invariant: a number in the file only grows.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weft_os::sys;
+use weft_os::{own_file, sys};
 
 use crate::device_kind::DeviceId;
 
@@ -86,7 +86,12 @@ impl Tally {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let mut octets = [0; WORDS * 8];
         octets[..8].copy_from_slice(&MAGIC.to_ne_bytes());
-        file.write_all(&octets)
+        let written = own_file::writing(|| file.write_all(&octets));
+        if written.is_err() {
+            // Nobody else knows of it.
+            let _ = fs::remove_file(path);
+        }
+        written
     }
 
     /// What the file says now.

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use weft_os::clock;
+use weft_os::{clock, own_file};
 
 use rustix::fs::OFlags;
 
@@ -88,8 +88,10 @@ impl PastSums {
         }
         let text = sums.report().to_text();
         file.rewind()?;
-        file.write_all(text.as_bytes())?;
-        file.set_len(text.len() as u64)
+        own_file::writing(|| {
+            file.write_all(text.as_bytes())?;
+            file.set_len(text.len() as u64)
+        })
     }
 
     fn report(&self) -> ProcessReport {

@@ -25,6 +25,7 @@ pub mod last_thread;
 pub mod mark;
 pub mod next;
 pub mod options;
+pub mod own_file;
 pub mod random;
 pub mod semaphore;
 pub mod sys;

@@ -240,14 +240,6 @@ pub fn descriptor_limit() -> RawFd {
     limit.rlim_cur.min(1 << 20) as RawFd
 }
 
-/// Bytes of the largest file that this process may make, if that is limited and the system tells.
-pub fn file_limit_bytes() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: `limit` is a live local.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
-    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
-}
-
 /// Lets this process have as many descriptors as it may. Where the system refuses it keeps its
 /// limit.
 pub fn raise_descriptor_limit() {

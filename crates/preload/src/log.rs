@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use ::log::{Level, LevelFilter, Log, Metadata, Record};
+use weft_os::own_file;
 use weft_os::thread::Uncancelled;
 
 use crate::env;
@@ -100,9 +101,7 @@ pub fn write(level: LogLevel, message: fmt::Arguments<'_>) {
 
 fn write_line(line: &[u8]) {
     let _uncancelled = Uncancelled::begin();
-    let fd = destination(env::settings().log_file.as_deref());
-    // SAFETY: the buffer is `line`, alive and of this length.
-    unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) };
+    own_file::put_line(destination(env::settings().log_file.as_deref()), line);
 }
 
 /// Writes a line: `log!(Warn, "port {} is down", port)`.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use weft_host::LogFormat;
 use weft_net::report::ToldLines;
-use weft_os::clock;
+use weft_os::{clock, own_file};
 use weft_sync::Mutex;
 
 /// How the user makes SDP possible, or permits TCP.
@@ -150,9 +150,6 @@ impl Reports {
     }
 }
 
-/// One write, so that lines of several threads and processes do not mix; without a stderr it fails,
-/// and nobody is there to be told.
 fn write_line(line: &[u8]) {
-    // SAFETY: the buffer is `line`, alive and of this length.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    own_file::put_line(libc::STDERR_FILENO, line);
 }

@@ -87,3 +87,22 @@ fn a_device_that_can_have_no_thread_does_not_open() {
         }
     }
 }
+
+/// What Weft writes for itself does not end a process whose files may not grow.
+#[test]
+fn files_that_may_not_grow_end_no_client() {
+    let Some(lab) = Lab::with(&["rping"]) else { return };
+    for limit in [0, 1] {
+        let port = free_port();
+        let rping = |role: &str| format!("rping {role} -a 127.0.0.1 -p {port} -C 3");
+        let server = lab.program("sh").arg("-c").arg(rping("-s")).start().listening(port);
+        // Not what the client prints, but what Weft writes, is to fail.
+        let command = format!("{} > /dev/null 2>&1", rping("-c"));
+        let client = limited(&lab, &format!("ulimit -f {limit}"), &command);
+        let [packets, events] = ["packets", "events"].map(|n| lab.path(&format!("{n}-{limit}")));
+        let client = client.env("WEFT_PCAP", &packets).env("WEFT_TRACE", &events).run();
+        client.success();
+        server.wait().success();
+        assert!(packets.exists() && events.exists(), "nothing was to be written");
+    }
+}

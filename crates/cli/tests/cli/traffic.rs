@@ -89,6 +89,20 @@ fn a_tally_that_cannot_be_made_keeps_only_a_verdict_from_being_made() {
 }
 
 #[test]
+fn a_tally_that_may_not_grow_keeps_cmd_from_nothing_and_is_removed() {
+    let temporary = Dir::new("may-not-grow");
+    let script = "ulimit -f 0; \"$@\" & echo $!; wait $!";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weft"), "run", "--stats", "true"]);
+    let output = command.env("TMPDIR", temporary.root()).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("what CMD does is not counted"), "{said}");
+    let name = format!("weft-tally-{}-0", text(&output.stdout).trim());
+    assert!(!temporary.path(&name).exists() && !Path::new("/dev/shm").join(name).exists());
+}
+
+#[test]
 fn signals_reach_cmd() {
     let trap = "trap 'exit 9' TERM; echo ready; while :; do sleep 1; done";
     let mut child = weft()

@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weft_os::sys;
+use weft_os::{own_file, sys};
 
 use super::identity::ProcessIdentity;
 
@@ -62,6 +62,6 @@ impl FaultJournal {
         let line = format!("{what} {pid} {ns} {more}\n");
         // One write, so that lines of several processes stay whole. A disk that is full is no
         // reason to disturb the application.
-        let _ = (&self.file).write_all(line.as_bytes());
+        let _ = own_file::writing(|| (&self.file).write_all(line.as_bytes()));
     }
 }

@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
-use weft_os::sys;
+use weft_os::own_file;
 
 /// The page of the counters of one direction.
 const PAGE_BYTES: usize = 4096;
@@ -31,12 +31,8 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// # Errors
 /// If the system gives none.
 pub fn create() -> io::Result<OwnedFd> {
-    // Beyond the limit the system would not only refuse, but end the process by SIGXFSZ.
-    if sys::file_limit_bytes().is_some_and(|limit| limit < FILE_BYTES as u64) {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
     let fd = fs::memfd_create("weft-lane", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    fs::ftruncate(&fd, FILE_BYTES as u64)?;
+    own_file::writing(|| Ok(fs::ftruncate(&fd, FILE_BYTES as u64)?))?;
     if counts_each_page() {
         fs::fallocate(&fd, FallocateFlags::empty(), 0, FILE_BYTES as u64)?;
     }
