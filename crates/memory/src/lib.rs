@@ -26,10 +26,11 @@ mod mapping;
 mod reserve;
 
 pub use aws_lc::serve_aws_lc;
-pub use reserve::is_short;
+pub use reserve::{RESERVED_MAX, is_short};
 
-/// Above this a piece is a mapping of its own, as with the C library's allocator.
-const LARGE: usize = 128 << 10;
+/// Above this a piece is a mapping of its own, much as with the C library's allocator: the reserve
+/// has nothing for it.
+const LARGE: usize = RESERVED_MAX;
 
 /// Set once the process is ending: the C library's allocator is not called any more.
 static WITHOUT_C: AtomicBool = AtomicBool::new(false);

@@ -14,15 +14,18 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crate::mapping;
 
-/// Slots of one size. Their sizes are powers of two.
+/// Slots of one size: of whole pages, or a power of two.
 #[derive(Clone, Copy)]
 struct Class {
     octets: usize,
     slots: usize,
 }
 
+/// Bytes of the largest piece: two frames of iWARP are a little more than a power of two.
+pub const RESERVED_MAX: usize = 132 << 10;
+
 const CLASSES: [Class; 6] = [
-    Class { octets: 128 << 10, slots: 8 },
+    Class { octets: RESERVED_MAX, slots: 8 },
     Class { octets: 16 << 10, slots: 32 },
     Class { octets: 4 << 10, slots: 128 },
     Class { octets: 1 << 10, slots: 512 },
@@ -210,11 +213,21 @@ mod tests {
         let mut sorted = slots.clone();
         sorted.sort_unstable();
         assert!(sorted.is_sorted_by(|a, b| a.0 + a.1 <= b.0), "slots overlap");
-        // A hundred pieces of 128 KiB are more than a chunk has: the reserve was extended.
+        // A hundred pieces of the largest size are more than a chunk has: the reserve was extended.
         assert!(chunks().count() > 1 && !is_short());
         for (slot, _) in slots {
             assert!(give_back(ptr::with_exposed_provenance_mut(slot)));
         }
+    }
+
+    #[test]
+    fn the_largest_pieces_are_whole_pages_and_have_slots() {
+        let slots = [RESERVED_MAX, RESERVED_MAX - 1].map(|size| take(layout(size, 4096)));
+        for slot in slots {
+            assert!(holds(slot) && slot.addr().is_multiple_of(4096));
+            assert!(give_back(slot));
+        }
+        assert!(take(layout(RESERVED_MAX + 1, 8)).is_null());
     }
 
     #[test]

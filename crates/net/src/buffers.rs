@@ -5,8 +5,10 @@ use weft_rnic::mpa::MAX_FPDU_LEN;
 
 /// Bytes received at once, behind a frame that is not whole yet.
 const RECEIVE_OCTETS: usize = 512 << 10;
-/// Room for a frame that is not whole yet and the one that follows.
+/// Room for a frame that is not whole yet and the one that follows, from the reserve if there is no
+/// other memory.
 const LEAST_OCTETS: usize = 2 * MAX_FPDU_LEN;
+const _: () = assert!(LEAST_OCTETS <= weft_memory::RESERVED_MAX);
 /// Idle buffers that are kept.
 const KEPT_MAX: usize = 8;
 
