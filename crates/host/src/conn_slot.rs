@@ -451,6 +451,18 @@ impl ConnSlot {
         }
     }
 
+    /// The socket of its connection is gone, and nothing is sent or received any more.
+    fn lose(&self) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        let failed = qp.state() == QpState::Err;
+        qp.failure().note(QpFailure::Transport);
+        qp.fail(None);
+        self.with_driver(Driver::retire);
+        if !failed {
+            qp.raise(AsyncKind::QpFatal);
+        }
+    }
+
     /// The connection, for a thread that ends the process.
     fn seize(&self, until: Moment) -> Option<MutexGuard<'_, Guarded>> {
         clock::retry(until, || self.slot.try_lock())

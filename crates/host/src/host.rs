@@ -137,6 +137,13 @@ pub(crate) struct Local {
     pub publisher: OnceLock<Option<Publisher>>,
 }
 
+fn tell_of_loss() {
+    log::error!(
+        "this program has closed descriptors that Weft had opened: its connections have ended, and \
+         it can make no others"
+    );
+}
+
 /// Where hosts of this process are seen, unless `WEFT_OBSERVE` says that they are not.
 fn observed_in() -> Option<PathBuf> {
     let off = std::env::var_os("WEFT_OBSERVE").is_some_and(|value| value == "off");
@@ -278,6 +285,7 @@ impl Host {
                 threads: self.settings.threads,
                 generation: self.generation(),
                 at_thread_start: self.at_thread_start,
+                at_loss: Some(tell_of_loss),
             });
             Box::new(Local {
                 reactor,

@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use weft_os::fds;
 use weft_os::options::{option, set_option};
 use weft_rnic::wire::llp::Piece;
 use weft_rnic::{Batch, Written};
@@ -63,6 +64,11 @@ pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
         n if n > 0 => Received::Octets(n as usize),
         _ => match errno() {
             libc::EAGAIN | libc::EINTR => Received::Nothing,
+            libc::EBADF => {
+                // Not the peer has ended it. The reactor sees to what follows.
+                fds::note_lost(socket);
+                Received::Nothing
+            }
             libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH => Received::Unanswered,
             _ => Received::Closed,
         },
@@ -100,6 +106,10 @@ pub fn send(socket: BorrowedFd<'_>, out: &Batch<'_>) -> Written {
         n if n >= 0 => Written::Octets(n as usize),
         _ => match errno() {
             libc::EAGAIN | libc::EINTR | libc::ENOBUFS => Written::Blocked,
+            libc::EBADF => {
+                fds::note_lost(socket);
+                Written::Blocked
+            }
             libc::EFAULT => Written::Gone,
             _ => Written::Failed,
         },

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::calls::sleeping;
+use crate::fds;
 use crate::thread::Uncancelled;
 
 /// A new one with a count of zero, which is read one by one and blocks.
@@ -23,11 +24,25 @@ pub fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Adds one. It cannot fail: the count never comes near its maximum.
+/// Adds one. It cannot fail: the count never comes near its maximum. A number that the application
+/// has closed, and has a file of its own at, is left alone.
 pub fn put(fd: BorrowedFd<'_>) {
+    if !is_ours(fd.as_raw_fd()) {
+        return;
+    }
     let (one, _uncancelled) = (1u64.to_ne_bytes(), Uncancelled::begin());
     // SAFETY: the buffer is 8 bytes, which is what an eventfd takes.
     unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+}
+
+/// Whether the number of a counter that was handed to the application is that of a counter, as far
+/// as there is doubt.
+pub fn is_ours(fd: RawFd) -> bool {
+    let is_counter = || {
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+        link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
+    };
+    !fds::are_lost() || is_counter()
 }
 
 /// Takes one, and sleeps until there is one unless the descriptor is non-blocking. It goes by

@@ -50,22 +50,40 @@ pub fn epoll_ctl(
 }
 
 /// Waits for events; `None` waits for ever. Gives how many came, 0 when a signal interrupted.
+///
+/// # Errors
+/// `EBADF` or `EINVAL` once the application has closed the descriptor.
 pub fn epoll_wait(
     epoll: BorrowedFd<'_>,
     events: &mut [libc::epoll_event],
     timeout: Option<Duration>,
-) -> usize {
+) -> io::Result<usize> {
+    match epoll_wait_somehow(epoll, events, timeout) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        waited => waited,
+    }
+}
+
+fn epoll_wait_somehow(
+    epoll: BorrowedFd<'_>,
+    events: &mut [libc::epoll_event],
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
     // Pacing needs more than milliseconds. Kernels before 5.11 have no more, and filters of system
     // calls that are older refuse what they do not know, each with an errno of its own.
     static COARSE: AtomicBool = AtomicBool::new(false);
-    if !COARSE.load(Ordering::Relaxed) {
-        match epoll_wait_precisely(epoll, events, timeout) {
-            Ok(count) => return count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return 0,
-            Err(_) => COARSE.store(true, Ordering::Relaxed),
-        }
+    if COARSE.load(Ordering::Relaxed) {
+        return epoll_wait_coarsely(epoll, events, timeout);
     }
-    epoll_wait_coarsely(epoll, events, timeout)
+    match epoll_wait_precisely(epoll, events, timeout) {
+        Err(error) if ![libc::EINTR, libc::EBADF].contains(&error.raw_os_error().unwrap_or(0)) => {
+            let waited = epoll_wait_coarsely(epoll, events, timeout);
+            // What fails both ways is no matter of the call.
+            COARSE.fetch_or(waited.is_ok(), Ordering::Relaxed);
+            waited
+        }
+        waited => waited,
+    }
 }
 
 fn epoll_wait_precisely(
@@ -90,14 +108,14 @@ fn epoll_wait_coarsely(
     epoll: BorrowedFd<'_>,
     events: &mut [libc::epoll_event],
     timeout: Option<Duration>,
-) -> usize {
+) -> io::Result<usize> {
     // Rounded up: waking before the time is due would spin.
     let timeout_ms =
         timeout.map_or(-1, |t| t.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32);
     let (room, _uncancelled) = (events.len() as libc::c_int, Uncancelled::begin());
     // SAFETY: `events` is a live slice of `room` entries.
     let n = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), room, timeout_ms) };
-    n.max(0) as usize
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
 /// Descriptors that [`wait_readable`] can watch at once.
@@ -198,11 +216,11 @@ pub fn handlers() -> Handlers {
     }
 }
 
-/// Adds one to an eventfd.
-pub fn notify(fd: BorrowedFd<'_>) {
+/// Adds one to an eventfd; whether there is one.
+pub fn notify(fd: BorrowedFd<'_>) -> bool {
     let (one, _uncancelled) = (1u64.to_ne_bytes(), Uncancelled::begin());
     // SAFETY: `one` is a live array of its own length.
-    unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) >= 0 }
 }
 
 /// Takes everything out of an eventfd.
@@ -224,6 +242,18 @@ pub fn replace(fd: BorrowedFd, by: BorrowedFd) -> io::Result<()> {
     // SAFETY: takes no pointers; the number stays one of the same owner.
     let done = unsafe { libc::dup3(by.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether the number is a descriptor's, which the application may have closed.
+pub fn is_open(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: plain arguments.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) >= 0 }
+}
+
+/// A number that is no descriptor's, for what has lost its own: every call with it fails.
+pub fn no_descriptor() -> BorrowedFd<'static> {
+    // SAFETY: it is not -1, and above the kernel's numbers, so nobody owns it or ever will.
+    unsafe { BorrowedFd::borrow_raw(RawFd::MAX) }
 }
 
 /// Closes a descriptor by number, for the child of a fork.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use weft_host::EventCounter;
 use weft_os::calls::sleeping;
-use weft_os::fds;
 use weft_os::thread::Uncancelled;
+use weft_os::{fds, semaphore};
 use weft_verbs::Wake;
 
 use crate::errno;
@@ -100,7 +100,7 @@ impl EventCounter for EventFd {
     }
 
     fn add(&self, events: u32) {
-        if events == 0 {
+        if events == 0 || !semaphore::is_ours(self.raw()) {
             return;
         }
         let count = u64::from(events);

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use ::log::{Level, LevelFilter, Log, Metadata, Record};
-use weft_os::own_file;
 use weft_os::thread::Uncancelled;
+use weft_os::{fds, own_file};
 
 use crate::env;
 
@@ -114,6 +114,10 @@ pub(crate) use log;
 
 fn destination(file: Option<&CStr>) -> c_int {
     static FD: OnceLock<c_int> = OnceLock::new();
+    if fds::are_lost() {
+        // It has closed ours, and its own file may have the number.
+        return libc::STDERR_FILENO;
+    }
     *FD.get_or_init(|| file.and_then(open).unwrap_or(libc::STDERR_FILENO))
 }
 

@@ -11,6 +11,9 @@
 //! reactor does not watch that connection: otherwise every packet would wake two threads. A lease
 //! lasts as long as it is renewed; when it ends the reactor watches again.
 //!
+//! A program may close descriptors that it does not know. Then the threads tell each source
+//! ([`Pollable::lost`]) and end, and no other ones start.
+//!
 //! Many sources that are polled together are in a [`PollSet`], which the reactor watches as one.
 //!
 //! Invariant: no lock of the reactor is held while a source is called.
@@ -63,11 +66,13 @@ pub struct ReactorSetup {
     pub generation: usize,
     /// Called by each thread before anything else.
     pub at_thread_start: Option<fn()>,
+    /// Called once if the application has closed the descriptors of the reactor.
+    pub at_loss: Option<fn()>,
 }
 
 impl Default for ReactorSetup {
     fn default() -> Self {
-        Self { threads: 1, generation: 0, at_thread_start: None }
+        Self { threads: 1, generation: 0, at_thread_start: None, at_loss: None }
     }
 }
 
@@ -92,7 +97,7 @@ impl Reactor {
             gates: (0..threads).map(|_| Arc::new(ForkGate::new())).collect(),
             first: TryOnceLock::new(),
             others: [const { OnceLock::new() }; THREADS_MAX - 1],
-            sources: Arc::default(),
+            sources: Arc::new(Sources::new(setup.at_loss)),
             next_token: AtomicU64::new(((setup.generation as u64) << 32) + WAKE_TOKEN + 1),
         }
     }
@@ -101,9 +106,18 @@ impl Reactor {
     /// calls this first; without, what is added is watched only if the thread can start then.
     ///
     /// # Errors
-    /// The errno of the system that has no descriptor, thread or random numbers left for it.
+    /// The errno of the system that has no descriptor, thread or random numbers left for it;
+    /// `EBADF` once the application has closed its descriptors.
     pub fn start(&self) -> io::Result<()> {
+        self.check()?;
         self.first().map(drop)
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.sources.are_lost() {
+            true => Err(io::Error::from_raw_os_error(libc::EBADF)),
+            false => Ok(()),
+        }
     }
 
     /// Has the threads stay where they hold no lock, because this one is about to fork; gives up on
@@ -134,6 +148,7 @@ impl Reactor {
 
     /// The one with this index, less than the number of threads.
     fn start_worker(&self, index: usize) -> io::Result<Arc<Worker>> {
+        self.check()?;
         let gate = self.gates.get(index).ok_or(io::ErrorKind::InvalidInput)?;
         Worker::start(Arc::clone(&self.sources), self.setup.at_thread_start, Arc::clone(gate))
     }

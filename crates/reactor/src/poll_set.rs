@@ -51,14 +51,14 @@ impl PollSet {
     /// Whether any of its descriptors is ready.
     pub fn is_ready(&self) -> bool {
         let mut event = [libc::epoll_event { events: 0, u64: 0 }];
-        sys::epoll_wait(self.fd(), &mut event, Some(Duration::ZERO)) > 0
+        sys::epoll_wait(self.fd(), &mut event, Some(Duration::ZERO)).is_ok_and(|count| count > 0)
     }
 
     fn take(&self, limit: usize, mut call: impl FnMut(&dyn Pollable, Readiness)) -> usize {
         let Some(sources) = self.sources.upgrade() else { return 0 };
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         let room = &mut events[..limit.min(EVENTS_MAX)];
-        let count = sys::epoll_wait(self.fd(), room, Some(Duration::ZERO));
+        let count = sys::epoll_wait(self.fd(), room, Some(Duration::ZERO)).unwrap_or(0);
         for event in &room[..count] {
             sources.dispatch(event, &mut call);
         }

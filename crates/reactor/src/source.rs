@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_os::clock::Moment;
+use weft_os::fds;
 use weft_sync::{Mutex, MutexGuard};
 
 use crate::poll_set::PollSet;
@@ -60,6 +62,8 @@ pub trait Pollable: Send + Sync {
     fn number(&self) -> usize {
         0
     }
+    /// The application has closed its descriptor, and those of the reactor: it is called no more.
+    fn lost(&self) {}
     /// The process exits normally and waits until then at most; called on the thread that ends it.
     fn at_exit(&self, _until: Moment) {}
 }
@@ -100,12 +104,38 @@ impl RegisteredSource {
 const SHARDS: usize = 16;
 
 /// What is watched, by token.
-#[derive(Default)]
-pub(crate) struct Sources([Mutex<HashMap<u64, RegisteredSource>>; SHARDS]);
+pub(crate) struct Sources {
+    shards: [Mutex<HashMap<u64, RegisteredSource>>; SHARDS],
+    /// The application has closed the descriptors of the reactor.
+    lost: AtomicBool,
+    at_loss: Option<fn()>,
+}
 
 impl Sources {
+    /// None yet. `at_loss` is called if the descriptors are closed.
+    pub fn new(at_loss: Option<fn()>) -> Self {
+        Self { shards: Default::default(), lost: AtomicBool::new(false), at_loss }
+    }
+
+    /// Whether nothing is watched any more.
+    pub fn are_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// The application has closed the descriptors: each source is told, by the first call.
+    pub fn lose(&self) {
+        if self.lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        fds::forget_all();
+        if let Some(call) = self.at_loss {
+            call();
+        }
+        self.all().iter().for_each(|source| source.lost());
+    }
+
     fn shard(&self, token: u64) -> MutexGuard<'_, HashMap<u64, RegisteredSource>> {
-        self.0[token as usize % SHARDS].lock()
+        self.shards[token as usize % SHARDS].lock()
     }
 
     pub fn insert(&self, token: u64, registered: RegisteredSource) {
@@ -123,7 +153,7 @@ impl Sources {
 
     /// Each source once, however many descriptors are watched for it.
     pub fn all(&self) -> Vec<Arc<dyn Pollable>> {
-        let shards = self.0.iter().map(Mutex::lock);
+        let shards = self.shards.iter().map(Mutex::lock);
         let sources = |s: MutexGuard<'_, HashMap<u64, RegisteredSource>>| {
             s.values().map(|r| Arc::clone(&r.source)).collect::<Vec<_>>()
         };

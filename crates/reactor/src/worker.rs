@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use weft_os::clock::Moment;
 use weft_os::fds::HighFd;
-use weft_os::{clock, sys, thread};
+use weft_os::{clock, fds, sys, thread};
 use weft_sync::Mutex;
 
 use crate::fork_gate::ForkGate;
@@ -104,6 +104,7 @@ pub(super) struct Worker {
     has_leases: AtomicBool,
     /// Where the thread is without locks.
     gate: Arc<ForkGate>,
+    sources: Arc<Sources>,
     stops: AtomicBool,
 }
 
@@ -118,20 +119,20 @@ impl Worker {
         at_start: Option<fn()>,
         gate: Arc<ForkGate>,
     ) -> io::Result<Arc<Self>> {
-        let worker = Arc::new(Self::new(gate)?);
+        let worker = Arc::new(Self::new(gate, sources)?);
         let own = Arc::clone(&worker);
         thread::spawn(c"weft", move || {
             own.gate.leave();
             if let Some(call) = at_start {
                 call();
             }
-            own.run(&sources);
+            own.run();
         })?;
         Ok(worker)
     }
 
     /// One that nobody runs yet.
-    fn new(gate: Arc<ForkGate>) -> io::Result<Self> {
+    fn new(gate: Arc<ForkGate>, sources: Arc<Sources>) -> io::Result<Self> {
         let epoll = HighFd::new(sys::epoll_create()?);
         let wake = HighFd::new(sys::eventfd()?);
         let fd = wake.as_fd().as_raw_fd();
@@ -144,6 +145,7 @@ impl Worker {
             leases: Mutex::default(),
             has_leases: AtomicBool::new(false),
             gate,
+            sources,
             stops: AtomicBool::new(false),
         })
     }
@@ -174,7 +176,13 @@ impl Worker {
     }
 
     fn wake(&self) {
-        sys::notify(self.wake.as_fd());
+        // What a child of a fork has of its parent's reactor wakes nobody.
+        let wakes = sys::notify(self.wake.as_fd()) || self.wake.is_given_up();
+        if !wakes && !self.sources.are_lost() {
+            // The thread may sleep for ever. This one may hold what a source needs.
+            let sources = Arc::clone(&self.sources);
+            let _ = thread::spawn(c"weft", move || sources.lose());
+        }
     }
 
     /// Has the thread end once it has done what it is about.
@@ -183,8 +191,8 @@ impl Worker {
         self.wake();
     }
 
-    /// Serves what it watches until it is stopped.
-    fn run(&self, sources: &Sources) {
+    /// Serves what it watches until it is stopped, or cannot any more.
+    fn run(&self) {
         SELF.set(self);
         sys::wake_on_time();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
@@ -192,27 +200,33 @@ impl Worker {
         while !self.stops.load(Ordering::Acquire) {
             let now = clock::now();
             if due.is_some_and(|due| clock::stopped_since(due, now).is_some()) {
-                self.catch_up(sources, &mut events);
+                self.catch_up(&mut events);
             }
             // Timers last, because the end of a lease may set one.
             let deadlines = [self.check_leases(now, &mut look_at), self.run_timers(now)];
             due = deadlines.into_iter().flatten().min();
             let limit = if still_looks() { Some(Duration::ZERO) } else { due.map(time_to) };
             self.gate.enter();
-            let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, limit);
+            let waited = sys::epoll_wait(self.epoll.as_fd(), &mut events, limit);
             self.gate.leave();
+            let Some(count) = waited.ok().filter(|_| !fds::are_lost()) else {
+                self.sources.lose();
+                // Who forks does not wait for it.
+                return self.gate.enter();
+            };
             for event in &events[..count] {
-                self.dispatch(sources, event);
+                self.dispatch(event);
             }
         }
     }
 
     /// The process was stopped: what came meanwhile is taken before any timer says that it did not.
-    fn catch_up(&self, sources: &Sources, events: &mut [libc::epoll_event]) {
+    fn catch_up(&self, events: &mut [libc::epoll_event]) {
         for _ in 0..CATCH_UP_MAX {
-            let count = sys::epoll_wait(self.epoll.as_fd(), events, Some(Duration::ZERO));
+            let waited = sys::epoll_wait(self.epoll.as_fd(), events, Some(Duration::ZERO));
+            let count = waited.unwrap_or(0);
             for event in &events[..count] {
-                self.dispatch(sources, event);
+                self.dispatch(event);
             }
             if count < events.len() {
                 break;
@@ -220,12 +234,12 @@ impl Worker {
         }
     }
 
-    fn dispatch(&self, sources: &Sources, event: &libc::epoll_event) {
+    fn dispatch(&self, event: &libc::epoll_event) {
         if event.u64 == WAKE_TOKEN {
             sys::drain(self.wake.as_fd());
             return;
         }
-        sources.dispatch(event, |source, readiness| source.ready(readiness));
+        self.sources.dispatch(event, |source, readiness| source.ready(readiness));
     }
 
     /// Calls what is due; gives the time of the next timer. One that is set meanwhile has its turn
@@ -308,7 +322,8 @@ mod tests {
 
     #[test]
     fn what_a_timer_sets_for_at_once_is_not_slept_for() {
-        let worker = Arc::new(Worker::new(Arc::new(ForkGate::new())).unwrap());
+        let worker =
+            Arc::new(Worker::new(Arc::new(ForkGate::new()), Arc::new(Sources::new(None))).unwrap());
         let busy = Arc::new_cyclic(|this| Busy(Arc::downgrade(&worker), this.clone()));
         let this: Weak<dyn Pollable> = Arc::downgrade(&busy) as _;
         worker.set_timer(clock::now(), this);

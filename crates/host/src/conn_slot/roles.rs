@@ -101,6 +101,10 @@ impl Pollable for ConnSlot {
         self.number as usize - 1
     }
 
+    fn lost(&self) {
+        self.lose();
+    }
+
     fn at_exit(&self, until: Moment) {
         if let Some(driver) =
             self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
