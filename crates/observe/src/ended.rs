@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use weft_os::{clock, own_file};
+use weft_os::{clock, own_file, sys};
 
 use rustix::fs::OFlags;
 
@@ -107,7 +107,7 @@ fn open(dir: &Path, write: bool) -> io::Result<File> {
     options.custom_flags(flags.bits() as i32).open(dir.join(NAME))
 }
 
-#[expect(clippy::disallowed_methods, reason = "a lock on a file has no time limit of its own")]
+/// A lock on a file has no time limit of its own.
 fn lock(
     file: &File,
     take: fn(&File) -> Result<(), TryLockError>,
@@ -118,7 +118,7 @@ fn lock(
         if clock::now() >= until {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        std::thread::sleep(PAUSE);
+        sys::pause(PAUSE);
     }
     Ok(())
 }

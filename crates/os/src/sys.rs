@@ -456,11 +456,16 @@ pub fn set_blocked_signals(set: &libc::sigset_t) {
 }
 
 /// Sleeps for `time`, or until a signal handler ran, without the handle of a thread that the
-/// standard library would allocate.
-pub fn pause(time: std::time::Duration) {
-    let time = libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
-    // SAFETY: `time` is a live local, and what is left of it is not asked for.
-    unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
+/// standard library would allocate. That library ends the process where a filter refuses the call.
+pub fn pause(time: Duration) {
+    let spec = libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
+    // SAFETY: `spec` is a live local, and what is left of it is not asked for.
+    let slept = check(unsafe { libc::nanosleep(&spec, std::ptr::null_mut()) });
+    if slept.is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
+        let millis = i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+        // SAFETY: no descriptors are watched.
+        unsafe { libc::poll(std::ptr::null_mut(), 0, millis) };
+    }
 }
 
 /// The kernel's id of the calling thread.

@@ -1,6 +1,8 @@
 //! Clients in processes that run out of descriptors or threads: the verb that needed one says so,
 //! and nothing aborts.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 
 use weft_interop::source;
@@ -105,4 +107,27 @@ fn files_that_may_not_grow_end_no_client() {
         server.wait().success();
         assert!(packets.exists() && events.exists(), "nothing was to be written");
     }
+}
+
+/// A process that may not sleep (`clock_nanosleep`) waits for another one all the same.
+#[test]
+fn a_client_that_may_not_sleep_waits_at_its_end() {
+    let Some(lab) = Lab::with(&["rping", "flock", "cc"]) else { return };
+    lab.compile("cc".as_ref(), &source("deny"), &[]);
+    let runtime = lab.path("runtime");
+    fs::create_dir_all(runtime.join("weft")).unwrap();
+    fs::set_permissions(runtime.join("weft"), fs::Permissions::from_mode(0o700)).unwrap();
+    let sums = runtime.join("weft/ended");
+    let lock = format!("flock {} -c 'echo locked >&2; exec sleep 20'", sums.display());
+    let lock = lab.program("sh").arg("-c").arg(lock).on_its_own().start().complained("locked");
+    let port = free_port();
+    let rping = |role: &str| lab.program("rping").args(&format!("{role} -a 127.0.0.1 -p {port}"));
+    let server = rping("-s -C 3").start().listening(port);
+    let denial =
+        format!("{} {} {} --", lab.path("deny").display(), libc::EPERM, libc::SYS_clock_nanosleep);
+    let client = rping("-c -C 3").started_by(&denial).env("XDG_RUNTIME_DIR", &runtime).run();
+    ends_by_itself("a client that may not sleep", &client);
+    client.success();
+    server.wait().success();
+    drop(lock);
 }
