@@ -3,11 +3,12 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use weft_os::{clock, own_file, sys};
+use weft_os::{clock, fds, own_file, sys};
 
 use rustix::fs::OFlags;
 
@@ -104,7 +105,9 @@ fn open(dir: &Path, write: bool) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     options.read(true).write(write).create(write).mode(0o600).truncate(false);
-    options.custom_flags(flags.bits() as i32).open(dir.join(NAME))
+    let file = options.custom_flags(flags.bits() as i32).open(dir.join(NAME))?;
+    // Who has closed its stderr may yet write to that number.
+    Ok(File::from(fds::high(OwnedFd::from(file))))
 }
 
 /// A lock on a file has no time limit of its own.
@@ -135,6 +138,8 @@ fn content(mut file: File) -> io::Result<PastSums> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
     use crate::report::DeviceType;
 
@@ -153,6 +158,15 @@ mod tests {
         PastSums::add(&dir, std::slice::from_ref(&device), || true).unwrap();
         PastSums::add(&dir, &[device], || false).unwrap();
         assert_eq!(PastSums::read(&dir).of("x").bytes_out, 7);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn the_file_takes_no_number_that_the_application_may_write_to() {
+        let dir = std::env::temp_dir().join(format!("weft-ended-high-{}", std::process::id()));
+        crate::place::make(&dir).unwrap();
+        let file = open(&dir, true).unwrap();
+        assert!(file.as_raw_fd() >= sys::descriptor_limit() / 2);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
