@@ -31,6 +31,8 @@ pub struct SendQueue {
     next: u32,
     /// Segments of `next` are out, and not its last.
     begun: bool,
+    /// A request has failed or was flushed: none behind it succeeds.
+    failed: bool,
     tail: u32,
     /// Requests from here on are held back; `head`, unless `held` is set.
     open_to: u32,
@@ -62,6 +64,7 @@ impl SendQueue {
             head: 0,
             next: 0,
             begun: false,
+            failed: false,
             tail: 0,
             open_to: 0,
             held: false,

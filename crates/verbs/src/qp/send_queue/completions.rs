@@ -42,7 +42,8 @@ impl SendQueue {
 
     /// Completes finished requests, in order.
     pub fn complete(&mut self, qp_num: u32, cq: &Cq) {
-        while self.tail != self.next
+        while !self.failed
+            && self.tail != self.next
             && self.complete_to != Some(self.tail)
             && self.get(self.tail).is_done()
         {
@@ -51,7 +52,7 @@ impl SendQueue {
     }
 
     /// Completes `seq` and everything before it as flushed, `seq` itself with `status`; for a
-    /// request that failed.
+    /// request that failed. [`SendQueue::flush`] follows.
     pub fn fail(&mut self, seq: u32, qp_num: u32, cq: &Cq, status: WcStatus, vendor_err: u32) {
         if !self.is_live(seq) {
             return;
@@ -59,22 +60,23 @@ impl SendQueue {
         self.end_loan();
         self.flush_to(seq, qp_num, cq);
         self.finish(qp_num, cq, status, vendor_err);
+        self.failed = true;
     }
 
-    /// Completes all remaining requests as flushed, but for the first ones that are done.
+    /// Completes all remaining requests as flushed, but for the first ones that are done if none
+    /// has failed.
     pub fn flush(&mut self, qp_num: u32, cq: &Cq) {
         self.end_loan();
         self.flush_to(self.head, qp_num, cq);
+        self.failed = false;
     }
 
     /// The same up to `seq`. None completes with success behind one that is flushed, although the
     /// peer may have answered it: applications take the first error for the end of what succeeded.
     fn flush_to(&mut self, seq: u32, qp_num: u32, cq: &Cq) {
-        let mut status = WcStatus::Success;
         while self.tail != seq {
-            if self.tail == self.next || !self.get(self.tail).is_done() {
-                status = WcStatus::WrFlushErr;
-            }
+            self.failed |= self.tail == self.next || !self.get(self.tail).is_done();
+            let status = if self.failed { WcStatus::WrFlushErr } else { WcStatus::Success };
             self.finish(qp_num, cq, status, 0);
         }
     }
@@ -93,6 +95,7 @@ impl SendQueue {
         self.tail = self.head;
         self.next = self.head;
         self.begun = false;
+        self.failed = false;
         self.complete_to = self.complete_to.map(|_| self.head);
         self.release();
         self.silent = 0;
@@ -256,11 +259,12 @@ mod tests {
     #[test]
     fn none_succeeds_behind_one_that_fails() {
         type End = fn(&mut SendQueue, &Cq);
-        let ends: [(End, u32); 2] = [
-            (|queue, cq| queue.flush(1, cq), 5),
-            (|queue, cq| queue.fail(3, 1, cq, WcStatus::RemAccessErr, 0), 10),
+        let ends: [(End, [u32; 3]); 3] = [
+            (|queue, cq| queue.flush(1, cq), [5, 5, 5]),
+            (|queue, cq| queue.fail(3, 1, cq, WcStatus::RemAccessErr, 0), [5, 5, 10]),
+            (|queue, cq| queue.fail(1, 1, cq, WcStatus::RemAccessErr, 0), [10, 5, 5]),
         ];
-        for (end, last) in ends {
+        for (end, [one, two, three]) in ends {
             let (mut queue, cq) = queue(4);
             for (id, op) in [(0, READ), (1, READ), (2, SendOp::Send), (3, SendOp::Send)] {
                 let flags = if id == 2 { SendFlags::empty() } else { SIGNALED };
@@ -270,7 +274,14 @@ mod tests {
             queue.responded(0);
             [0, 2, 3].into_iter().for_each(|seq| queue.segments_acked(seq, 1));
             end(&mut queue, &cq);
-            assert_eq!(polled(&cq), [(0, 0), (1, 5), (2, 5), (3, last)]);
+            queue.complete(1, &cq);
+            queue.flush(1, &cq);
+            assert_eq!(polled(&cq), [(0, 0), (1, one), (2, two), (3, three)]);
+            post(&mut queue, 4, SendOp::Send, SIGNALED).unwrap();
+            queue.segment_out(4, true);
+            queue.segments_acked(4, 1);
+            queue.complete(1, &cq);
+            assert_eq!(polled(&cq), [(4, 0)], "it goes on after SQE");
         }
     }
 }
