@@ -49,6 +49,8 @@ pub(crate) enum Discovery {
     Probed,
     /// Nothing arrived in time: the peer is taken for one without RFC 7306.
     AssumedPlain,
+    /// Nothing arrived in time, and only a Weft peer can be there.
+    AssumedExtended,
     /// Its first segment was not the message of a Weft peer.
     Plain,
     /// Its first segment was, or only a Weft peer can be there.
@@ -68,6 +70,8 @@ pub(crate) enum DiscoveryEvent {
     HeardOther,
     /// The time for the first segment is over.
     TimedOut,
+    /// The same where only a Weft peer can be there.
+    WeftTimedOut,
 }
 
 impl Discovery {
@@ -81,11 +85,13 @@ impl Discovery {
 
     /// The state after `event`.
     pub(crate) fn after(self, event: DiscoveryEvent) -> Self {
-        use DiscoveryEvent::{HeardHello, HeardOther, Needed, ProbeSent, TimedOut};
+        use DiscoveryEvent::{HeardHello, HeardOther, Needed, ProbeSent, TimedOut, WeftTimedOut};
         match (self, event) {
             (Self::Unheard, Needed) => Self::ProbeDue,
             (Self::ProbeDue, ProbeSent) => Self::Probed,
             (Self::Unheard | Self::ProbeDue | Self::Probed, TimedOut) => Self::AssumedPlain,
+            (Self::Unheard | Self::ProbeDue | Self::Probed, WeftTimedOut) => Self::AssumedExtended,
+            (Self::AssumedExtended, HeardOther) => Self::Extended,
             // A late first segment corrects the assumption.
             (state, HeardHello) if !state.is_heard() => Self::Extended,
             (state, HeardOther) if !state.is_heard() => Self::Plain,
@@ -103,7 +109,7 @@ impl Discovery {
         match self {
             Self::Unheard | Self::ProbeDue | Self::Probed => PeerExtensions::Unknown,
             Self::AssumedPlain | Self::Plain => PeerExtensions::Plain,
-            Self::Extended => PeerExtensions::Extended,
+            Self::AssumedExtended | Self::Extended => PeerExtensions::Extended,
         }
     }
 }
@@ -151,17 +157,21 @@ mod tests {
 
     #[test]
     fn the_first_segment_decides_and_the_read_goes_out_once() {
-        use Discovery::{AssumedPlain, Extended, Plain, ProbeDue, Probed, Unheard};
-        use DiscoveryEvent::{HeardHello, HeardOther, Needed, ProbeSent, TimedOut};
+        use Discovery::{
+            AssumedExtended, AssumedPlain, Extended, Plain, ProbeDue, Probed, Unheard,
+        };
+        use DiscoveryEvent::{HeardHello, HeardOther, Needed, ProbeSent, TimedOut, WeftTimedOut};
         // One row for each state: what follows each event.
-        let events = [Needed, ProbeSent, HeardHello, HeardOther, TimedOut];
+        let events = [Needed, ProbeSent, HeardHello, HeardOther, TimedOut, WeftTimedOut];
+        let [plain, extended] = [AssumedPlain, AssumedExtended];
         let table = [
-            (Unheard, [ProbeDue, Unheard, Extended, Plain, AssumedPlain]),
-            (ProbeDue, [ProbeDue, Probed, Extended, Plain, AssumedPlain]),
-            (Probed, [Probed, Probed, Extended, Plain, AssumedPlain]),
-            (AssumedPlain, [AssumedPlain, AssumedPlain, Extended, Plain, AssumedPlain]),
-            (Plain, [Plain; 5]),
-            (Extended, [Extended; 5]),
+            (Unheard, [ProbeDue, Unheard, Extended, Plain, plain, extended]),
+            (ProbeDue, [ProbeDue, Probed, Extended, Plain, plain, extended]),
+            (Probed, [Probed, Probed, Extended, Plain, plain, extended]),
+            (plain, [plain, plain, Extended, Plain, plain, plain]),
+            (extended, [extended, extended, Extended, Extended, extended, extended]),
+            (Plain, [Plain; 6]),
+            (Extended, [Extended; 6]),
         ];
         for (before, row) in table {
             for (event, after) in events.into_iter().zip(row) {

@@ -259,7 +259,7 @@ impl RdmapStream {
     /// may be stopped.
     pub fn assume_plain(&mut self) {
         self.discovery = self.discovery.after(match self.config.confirm {
-            true => DiscoveryEvent::HeardHello,
+            true => DiscoveryEvent::WeftTimedOut,
             false => DiscoveryEvent::TimedOut,
         });
     }

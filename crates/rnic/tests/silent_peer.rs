@@ -57,6 +57,22 @@ fn an_atomic_waits_for_a_peer_that_is_known_for_weft() {
 }
 
 #[test]
+fn a_responder_that_has_waited_for_its_initiator_still_says_that_it_is_weft() {
+    let [asks, grants] = [1, 0].map(|ord| Agreed { ord, ird: 1, ..agreed() });
+    let mut side = Side::with(MpaRole::Initiator, &asks, 1460, true);
+    let mut peer = Side::with(MpaRole::Responder, &grants, 1460, true);
+    while let Some(due) = peer.mpa.poll_timeout() {
+        peer.mpa.handle_timeout(due);
+        assert!(peer.output(usize::MAX).is_empty());
+    }
+    let [result, target] = [&side, &peer].map(|side| side.memory(8, ALL));
+    let op = SendOp::FetchAdd { to: target.addr(), stag: target.key, add: 1 };
+    side.send(1, op, &[result.sge(0, 8)]);
+    settle(&mut side, &mut peer);
+    assert_eq!((side.statuses(), target.bytes[0]), (vec![(1, 0)], 1));
+}
+
+#[test]
 fn an_initiator_that_hears_nothing_repeats_itself_once_without_effect() {
     let mut side = Side::new(MpaRole::Initiator, &agreed(), 1460);
     assert_eq!(common::ulpdus(&side.output(usize::MAX)).len(), 1);
