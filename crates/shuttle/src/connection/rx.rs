@@ -267,6 +267,7 @@ impl ShuttleConnection {
             Frame::Ack(ref ack) => self.handle_ack(now_ns, ack),
             Frame::Stream { stream, frontier } => {
                 self.handle_frontier(stream, |_| frontier, ports);
+                self.note_answer(stream);
             }
             Frame::Credit { stream, limit, wait_us } => {
                 if let (Some(_), Some(mut source)) =
@@ -334,16 +335,22 @@ impl ShuttleConnection {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let known = stream.send.frontier();
         let frontier = frontier(known);
-        if let Some(asked_ns) = stream.send.asked_ns()
-            && self.paths.iter().any(|path| path.recovery.has_acked_since(asked_ns))
-        {
-            stream.send.handle_answer();
-        }
         if frontier > known
             && let Some(mut source) = ports.source(id)
             && stream.send.handle_frontier(frontier, &mut source)
         {
             self.streams.wake(id);
+        }
+    }
+
+    /// The peer has told its frontier: whoever asked for it has its answer, if it acknowledges what
+    /// was sent since.
+    fn note_answer(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(id)
+            && let Some(asked_ns) = stream.send.asked_ns()
+            && self.paths.iter().any(|path| path.recovery.has_acked_since(asked_ns))
+        {
+            stream.send.handle_answer();
         }
     }
 
