@@ -131,7 +131,8 @@ impl RoceConnect {
         config.ird = self.peer.max_dest_rd_atomic.into();
         config.handshake_ns = u64::MAX / 4;
         config.may_wait = true;
-        config.may_withdraw = true;
+        // The application may have reset its peer, which then comes anew.
+        (config.may_withdraw, config.outlives_withdrawal) = (true, true);
         Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
     }
 

@@ -67,6 +67,8 @@ pub struct ShuttleConfig {
     pub may_wait: bool,
     /// This end's Request can be withdrawn, and is if it is given up before it was answered (S-25).
     pub may_withdraw: bool,
+    /// A responder whose initiator withdraws its Request waits for another one, until it is closed.
+    pub outlives_withdrawal: bool,
     /// Assumed round trip in nanoseconds until one is measured.
     pub initial_rtt_ns: u64,
     /// Reassembly buffer of a stream in bytes: segments held until they may be placed.
@@ -115,6 +117,7 @@ impl Default for ShuttleConfig {
             handshake_ns: 10 * cc::SECOND_NS,
             may_wait: false,
             may_withdraw: false,
+            outlives_withdrawal: false,
             initial_rtt_ns: 100_000_000,
             held_octets: 16 << 20,
             receive_rate_bps: u64::MAX,

@@ -133,3 +133,17 @@ fn a_responder_that_is_closed_does_not_wait_for_an_initiator_that_is_gone() {
     connection.handle_timeout(now_ns + 10_000 * MS);
     assert_eq!(connection.poll_event(), Some(ShuttleEvent::Ended(ConnectionEnd::Local)));
 }
+
+#[test]
+fn who_outlives_a_withdrawal_ends_when_it_is_closed() {
+    let config = ShuttleConfig { outlives_withdrawal: true, ..config() };
+    let (mut world, key, _) = asking(&config);
+    assert!(world.accept());
+    give_up(&mut world, key);
+    world.run_for(100 * MS);
+    assert!(world.sites[1].joined[0].events.is_empty());
+    let now_ns = world.now_ns;
+    let connection = &mut world.sites[1].joined[0].connection;
+    connection.close(now_ns, 0);
+    assert_eq!(connection.poll_event(), Some(ShuttleEvent::Ended(ConnectionEnd::Local)));
+}

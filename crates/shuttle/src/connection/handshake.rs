@@ -331,6 +331,7 @@ impl ShuttleConnection {
             nonce: request.nonce,
             withdrawal: request.withdrawal,
             until_ns,
+            withdrawn: false,
             close: None,
             owed: true,
             sent_ns: None,
@@ -362,7 +363,10 @@ impl ShuttleConnection {
             (ConnectionState::Open { reply: Some(reply) }, HelloKind::Reject)
                 if hello.nonce == reply.nonce && withdraws(&hello, reply.withdrawal) =>
             {
-                self.end(now_ns, ConnectionEnd::Withdrawn);
+                reply.withdrawn = true;
+                if reply.close.is_some() || !self.config.outlives_withdrawal {
+                    self.end(now_ns, ConnectionEnd::Withdrawn);
+                }
             }
             (ConnectionState::Requesting { .. }, HelloKind::Retry)
                 if hello.echo == self.identity.nonce =>

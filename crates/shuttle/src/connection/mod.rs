@@ -146,6 +146,8 @@ struct PendingReply {
     /// Nonce of the Request, and what withdraws it.
     nonce: u64,
     withdrawal: Option<u64>,
+    /// The peer has withdrawn it.
+    withdrawn: bool,
     /// Deadline for a packet of the peer.
     until_ns: u64,
     /// Reason of a close that is deferred until the handshake is complete.
@@ -460,6 +462,9 @@ impl ShuttleConnection {
     /// Closes the connection. Unacknowledged segments may or may not have been placed.
     pub fn close(&mut self, now_ns: u64, reason: u64) {
         match self.state {
+            ConnectionState::Open { reply: Some(PendingReply { withdrawn: true, .. }) } => {
+                self.end(now_ns, ConnectionEnd::Local);
+            }
             ConnectionState::Open { reply: Some(ref mut reply) } => {
                 reply.close = Some(reason);
                 reply.until_ns = reply.until_ns.min(now_ns.saturating_add(UNHEARD_NS_MAX));
