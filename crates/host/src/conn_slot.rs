@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use weft_capture::CaptureTap;
 use weft_net::stream::MpaCarrier;
 use weft_os::clock::{self, Moment};
+use weft_os::fds;
 use weft_os::thread::Uncancelled;
 use weft_reactor::Pollable;
 use weft_rnic::shuttle::Route;
@@ -323,6 +324,9 @@ impl ConnSlot {
         if self.owes_reply() {
             self.note_reply();
         }
+        if fds::are_lost() {
+            self.host.reactor().heed_loss();
+        }
     }
 
     fn act(&self, driver: &mut Driver, work: u8, now: Moment) -> Notices {
@@ -453,7 +457,7 @@ impl ConnSlot {
 
     /// The socket of its connection is gone, and nothing is sent or received any more.
     fn lose(&self) {
-        let Some(qp) = self.qp.upgrade() else { return };
+        let Some(qp) = self.qp.upgrade().filter(|_| !self.is_inherited()) else { return };
         let failed = qp.state() == QpState::Err;
         qp.failure().note(QpFailure::Transport);
         qp.fail(None);

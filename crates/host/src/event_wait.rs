@@ -17,6 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weft_os::clock::{self, Moment};
+use weft_os::fds;
 use weft_os::sys::{self, Handlers};
 use weft_sync::Mutex;
 use weft_verbs::CompChannel;
@@ -212,7 +213,8 @@ impl EventWaiter {
                 Err(_) if sys::handlers() == Handlers::Restart => 0,
                 Err(_) => return LeasedWait::Interrupted,
             };
-            if readable == 0 {
+            // A number that is not ours any more may be always ready.
+            if readable == 0 || fds::are_lost() {
                 self.release();
                 return LeasedWait::None;
             }

@@ -177,6 +177,9 @@ pub fn wait(socket: BorrowedFd<'_>, write: bool) {
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
     // SAFETY: `poll` is one live entry.
     unsafe { libc::poll(&mut poll, 1, 1) };
+    if poll.revents & libc::POLLNVAL != 0 {
+        fds::note_lost(socket);
+    }
 }
 
 /// Ends the sending half: the peer sees the end after everything written before.

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use weft_os::fds::HighFd;
+use weft_os::fds::{self, HighFd};
 use weft_os::options::{option, set_option, set_value};
 use weft_os::random;
 use weft_rnic::shuttle::Route;
@@ -285,6 +285,7 @@ impl UdpPort {
             }
             // The device computes no checksums, so that the kernel cuts nothing for it.
             Some(libc::EIO) => self.cuts.store(false, Ordering::Relaxed),
+            Some(libc::EBADF) => fds::note_lost(self.fd.as_fd()),
             _ => {}
         }
     }

@@ -145,6 +145,9 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) -> io::Result<u32>
         check(unsafe { libc::ppoll(place, count as libc::nfds_t, &limit, mask) })
     };
     sleeping(sleep)?;
+    let is_closed = |place: &libc::pollfd| place.revents & libc::POLLNVAL != 0;
+    let closed = fds.iter().zip(&watched).filter(|(_, place)| is_closed(place));
+    closed.for_each(|(fd, _)| crate::fds::note_lost(*fd));
     let readable = |bits: u32, (at, place): (usize, &libc::pollfd)| {
         if place.revents != 0 { bits | 1 << at } else { bits }
     };
@@ -244,10 +247,12 @@ pub fn replace(fd: BorrowedFd, by: BorrowedFd) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether the number is a descriptor's, which the application may have closed.
+/// Whether the number is a descriptor's, which the application may have closed; it is taken for one
+/// where a filter refuses to tell.
 pub fn is_open(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: plain arguments.
-    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) >= 0 }
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
+    flags >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EBADF)
 }
 
 /// A number that is no descriptor's, for what has lost its own: every call with it fails.

@@ -113,6 +113,14 @@ impl Reactor {
         self.first().map(drop)
     }
 
+    /// To be called where a call has failed because the application has closed its descriptor
+    /// ([`weft_os::fds::are_lost`]): every source is told soon.
+    pub fn heed_loss(&self) {
+        if let Some(worker) = self.first.get() {
+            worker.heed_loss();
+        }
+    }
+
     fn check(&self) -> io::Result<()> {
         match self.sources.are_lost() {
             true => Err(io::Error::from_raw_os_error(libc::EBADF)),

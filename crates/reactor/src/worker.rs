@@ -176,10 +176,20 @@ impl Worker {
     }
 
     fn wake(&self) {
+        if sys::notify(self.wake.as_fd()) {
+            return;
+        }
         // What a child of a fork has of its parent's reactor wakes nobody.
-        let wakes = sys::notify(self.wake.as_fd()) || self.wake.is_given_up();
-        if !wakes && !self.sources.are_lost() {
-            // The thread may sleep for ever. This one may hold what a source needs.
+        let is_inherited = self.wake.is_given_up() && !fds::are_lost();
+        if !is_inherited && !sys::is_open(self.wake.as_fd()) {
+            self.heed_loss();
+        }
+    }
+
+    /// The application has closed descriptors: sources are told, since the thread may sleep for
+    /// ever, by a new one: this one may hold what a source needs.
+    pub(super) fn heed_loss(&self) {
+        if !self.sources.are_lost() {
             let sources = Arc::clone(&self.sources);
             let _ = thread::spawn(c"weft", move || sources.lose());
         }

@@ -19,6 +19,7 @@ use weft_net::silence::Silence;
 use weft_net::tcp::{self, Ready};
 use weft_net::udp::UdpPort;
 use weft_os::clock::{self, Moment, moment_at, ns_at};
+use weft_os::fds;
 use weft_rnic::shuttle::{ConnectionEnd, Refusal, Route};
 use weft_rnic::wire::shuttle::PathId;
 use weft_rnic::wire::shuttle::greeting::Greeting;
@@ -538,7 +539,7 @@ impl Transport for ShuttleSocket {
             let ended = shuttle_of(core).is_none_or(|shuttle| shuttle.end().is_some());
             ended || core.phase == Phase::Closed
         };
-        while !is_over(core) && clock::now() < until {
+        while !is_over(core) && clock::now() < until && !fds::are_lost() {
             tcp::wait(self.port.as_fd(), false);
             let (work, now) = (todo::RECEIVE | todo::TIME | todo::WRITABLE, clock::now());
             core.note_stop(now);

@@ -10,6 +10,7 @@ use weft_net::buffers::Buffer;
 use weft_net::stream::ByteStream;
 use weft_net::tcp::{self, Ready, Received};
 use weft_os::clock::{self, Moment, moment_at, ns_at};
+use weft_os::fds;
 use weft_rnic::{Conn, ConnEvent, Input, MpaQp, Sending};
 use weft_verbs::QpFailure;
 
@@ -392,7 +393,7 @@ impl Transport for TcpSocket {
         core.handle(Input::Close, 0);
         let mut scratch = Buffer::take();
         let mut closing = false;
-        while clock::now() < until {
+        while clock::now() < until && !fds::are_lost() {
             if !closing {
                 self.send(core, clock::now());
                 let finished = mpa_of(core).is_none_or(|mpa| mpa.is_finished());

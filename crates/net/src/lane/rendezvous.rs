@@ -27,11 +27,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use weft_os::fds::HighFd;
+use weft_os::fds::{self, HighFd};
 use weft_sync::Mutex;
 
 use super::memory::{self, Mapping};
@@ -259,7 +260,11 @@ fn credentials(socket: BorrowedFd<'_>) -> Option<libc::ucred> {
 
 /// Sends one byte without waiting; whether the peer is there and had not bytes enough already.
 pub(super) fn send_byte(socket: BorrowedFd<'_>) -> bool {
-    net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+    let sent = net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    if sent == Err(Errno::BADF) {
+        fds::note_lost(socket);
+    }
+    sent.is_ok()
 }
 
 fn send_offer(socket: BorrowedFd<'_>, text: &[u8], memory: BorrowedFd<'_>) -> io::Result<()> {
