@@ -324,6 +324,7 @@ impl ConnSlot {
         if self.owes_reply() {
             self.note_reply();
         }
+        // The reactor's thread may sleep on what the application has closed.
         if fds::are_lost() {
             self.host.reactor().heed_loss();
         }

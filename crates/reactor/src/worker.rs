@@ -105,6 +105,8 @@ pub(super) struct Worker {
     /// Where the thread is without locks.
     gate: Arc<ForkGate>,
     sources: Arc<Sources>,
+    /// A thread tells the sources that descriptors are closed.
+    heeds_loss: AtomicBool,
     stops: AtomicBool,
 }
 
@@ -146,6 +148,7 @@ impl Worker {
             has_leases: AtomicBool::new(false),
             gate,
             sources,
+            heeds_loss: AtomicBool::new(false),
             stops: AtomicBool::new(false),
         })
     }
@@ -186,13 +189,16 @@ impl Worker {
         }
     }
 
-    /// The application has closed descriptors: sources are told, since the thread may sleep for
-    /// ever, by a new one: this one may hold what a source needs.
+    /// The application has closed descriptors. A new thread tells the sources: the worker's may
+    /// sleep for ever, and this one may hold what a source needs.
     pub(super) fn heed_loss(&self) {
-        if !self.sources.are_lost() {
-            let sources = Arc::clone(&self.sources);
-            let _ = thread::spawn(c"weft", move || sources.lose());
+        if self.heeds_loss.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let sources = Arc::clone(&self.sources);
+        let begun = thread::spawn(c"weft", move || sources.lose());
+        // Whoever comes next tries again.
+        self.heeds_loss.store(begun.is_ok(), Ordering::Release);
     }
 
     /// Has the thread end once it has done what it is about.
