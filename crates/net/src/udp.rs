@@ -10,8 +10,10 @@
 mod arrivals;
 mod control;
 mod fragments;
+mod groups;
 mod names;
 mod relocation;
+mod screen;
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -21,10 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weft_os::fds::{self, HighFd};
-use weft_os::options::{option, set_option, set_value};
+use weft_os::options::{option, set_option};
 use weft_os::random;
 use weft_rnic::shuttle::Route;
-use weft_rnic::wire::datagram::GROUP_QPN;
 use weft_rnic::wire::llp::{Gather, Piece};
 use weft_rnic::{Batch, Written};
 use weft_sync::Mutex;
@@ -47,9 +48,6 @@ const BUFFER_OCTETS: libc::c_int = 8 << 20;
 const BUFFER_OCTETS_DEFAULT: u32 = 212_992;
 /// Bytes of the largest bundle that is sent: IPv6's header and UDP's must fit beside it.
 const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
-
-/// Where datagrams to groups go, as the number of their destination says.
-const GROUP_PORT: u16 = (GROUP_QPN >> 8) as u16;
 
 /// A bound socket.
 #[derive(Debug)]
@@ -122,84 +120,10 @@ impl UdpPort {
         Self::bind_within(bounds, 0).map_err(refused)
     }
 
-    /// A port for what comes to `group` by the network interfaces `interfaces`: one of many at the
-    /// same number, in this process and others.
-    ///
-    /// # Errors
-    /// If none of the interfaces can be a member, or somebody keeps the number for themselves.
-    pub fn for_group(group: IpAddr, interfaces: &[u32]) -> Result<Self, Misuse> {
-        Self::join(group, interfaces).map_err(refused)
-    }
-
-    fn join(group: IpAddr, interfaces: &[u32]) -> io::Result<Self> {
-        let any: IpAddr = match group {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let at = SocketAddr::new(any, GROUP_PORT);
-        let fd = socket::open(&at, SocketKind::Datagram)?;
-        // Not what others on this machine are members of.
-        if group.is_ipv4() {
-            set_option(fd.as_fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
-        } else {
-            socket::set_v6_only(fd.as_fd(), true)?;
-            set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0);
-        }
-        socket::bind(fd.as_fd(), &at, true)?;
-        let mut joined = Err(io::Error::from_raw_os_error(libc::ENODEV));
-        for interface in interfaces {
-            let outcome = enter_group(fd.as_fd(), group, *interface);
-            if joined.is_err() {
-                joined = outcome;
-            }
-        }
-        joined?;
-        let port = Self::adopt(fd)?;
-        port.cut_long();
-        Ok(port)
-    }
-
-    /// What is sent to groups passes `hops` hosts; with 0 it does not leave this machine. Whether
-    /// the system agrees.
-    pub fn limit_groups(&self, hops: u8) -> bool {
-        let (fd, hops) = (self.fd.as_fd(), hops.into());
-        let v4 = set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, hops);
-        let v6 = || set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops);
-        v4 && (!self.dual || v6())
-    }
-
     /// Has the kernel cut datagrams that are longer than the path takes, as it does for others: who
     /// sends them has not asked what that is.
     pub fn cut_long(&self) {
         fragments::cut_long(self.fd.as_fd());
-    }
-
-    /// Has the kernel cut what comes from outside by IPv6 to datagrams without bytes. A sender
-    /// there could claim an address of this machine, which the kernel does not look at, unlike with
-    /// IPv4. Whether the system agrees.
-    pub fn screen(&self) -> bool {
-        /// What is on its way from this machine comes by this interface, in every network name
-        /// space, or, if it is a copy of what was sent to a group, as a packet of this kind.
-        const LOOPBACK: u32 = 1;
-        const PACKET_LOOPBACK: u32 = 5;
-        const UDP_HEADER: u32 = 8;
-        let about = |what: libc::c_int| (libc::SKF_AD_OFF + what) as u32;
-        let load = |what| filter(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, about(what));
-        let is =
-            |value, yes, no| filter(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value);
-        let keep = |octets| filter(libc::BPF_RET | libc::BPF_K, 0, 0, octets);
-        let mut program = [
-            load(libc::SKF_AD_PROTOCOL),
-            is(libc::ETH_P_IPV6 as u32, 0, 4),
-            load(libc::SKF_AD_IFINDEX),
-            is(LOOPBACK, 2, 0),
-            load(libc::SKF_AD_PKTTYPE),
-            is(PACKET_LOOPBACK, 0, 1),
-            keep(u32::MAX),
-            keep(UDP_HEADER),
-        ];
-        let program = libc::sock_fprog { len: program.len() as _, filter: program.as_mut_ptr() };
-        set_value(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
     /// The number of the queue pair that listens here: the port, and a byte that tells it from
@@ -549,32 +473,6 @@ fn widen_buffers(socket: BorrowedFd<'_>) -> u32 {
         }
     }
     option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(BUFFER_OCTETS_DEFAULT)
-}
-
-fn filter(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
-}
-
-/// Makes the socket a member of `group` on a network interface.
-fn enter_group(socket: BorrowedFd<'_>, group: IpAddr, interface: u32) -> io::Result<()> {
-    let entered = match group {
-        IpAddr::V4(group) => {
-            let group = libc::ip_mreqn {
-                imr_multiaddr: libc::in_addr { s_addr: u32::from_ne_bytes(group.octets()) },
-                imr_address: libc::in_addr { s_addr: 0 },
-                imr_ifindex: interface as libc::c_int,
-            };
-            set_value(socket, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &group)
-        }
-        IpAddr::V6(group) => {
-            let group = libc::ipv6_mreq {
-                ipv6mr_multiaddr: libc::in6_addr { s6_addr: group.octets() },
-                ipv6mr_interface: interface,
-            };
-            set_value(socket, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &group)
-        }
-    };
-    if entered { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Bytes of the largest packet that the kernel believes to reach the peer of a connected socket.

@@ -1,10 +1,15 @@
 //! The packets of the handshake (`docs/shuttle.md`, "Handshake"): a fixed header, parameters, zero
 //! padding, CRC32C.
 
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+mod addresses;
+
+use core::net::SocketAddr;
 
 use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use addresses::AddressWire;
+pub use addresses::{AddressList, MAX_ADDRESSES};
 
 use super::varint::Reader;
 use super::{ConnectionId, ShuttleError, VERSION};
@@ -36,9 +41,6 @@ const OPTIONAL: u8 = 0x80;
 const STAMP: u8 = OPTIONAL;
 const ADDRESSES: u8 = OPTIONAL + 1;
 const WITHDRAWAL: u8 = OPTIONAL + 2;
-
-/// Addresses that a handshake packet names at most.
-pub const MAX_ADDRESSES: usize = 8;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -178,60 +180,6 @@ pub struct HelloStamp {
     pub unix_ms: u64,
     /// Destination as the sender knows it; IPv4 addresses are never mapped ones.
     pub to: SocketAddr,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct AddressWire {
-    ip: [u8; 16],
-    port: U16,
-}
-const ADDRESS_LEN: usize = size_of::<AddressWire>();
-const _: () = assert!(ADDRESS_LEN == 18);
-
-impl AddressWire {
-    fn new(at: SocketAddr) -> Self {
-        let ip = match at.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
-        Self { ip: ip.octets(), port: at.port().into() }
-    }
-
-    fn get(&self) -> SocketAddr {
-        let ip = IpAddr::V6(Ipv6Addr::from(self.ip)).to_canonical();
-        SocketAddr::new(ip, self.port.get())
-    }
-}
-
-/// Further addresses of the sender of a handshake packet, [`MAX_ADDRESSES`] at most (S-75).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressList<'a>(&'a [u8]);
-
-impl<'a> AddressList<'a> {
-    /// No address.
-    pub const EMPTY: Self = Self(&[]);
-
-    /// The first [`MAX_ADDRESSES`] of `addresses`; `room` is for them as they travel.
-    pub fn encode(addresses: &[SocketAddr], room: &'a mut Vec<u8>) -> Self {
-        room.clear();
-        for at in addresses.iter().take(MAX_ADDRESSES) {
-            room.extend(AddressWire::new(*at).as_bytes());
-        }
-        Self(room)
-    }
-
-    fn parse(octets: &'a [u8]) -> Result<Self, ShuttleError> {
-        let is_whole = octets.len().is_multiple_of(ADDRESS_LEN);
-        let valid = is_whole && octets.len() <= MAX_ADDRESSES * ADDRESS_LEN;
-        if valid { Ok(Self(octets)) } else { Err(ShuttleError::Value("addresses")) }
-    }
-
-    /// The addresses; those of IPv4 are never mapped ones.
-    pub fn iter(&self) -> impl Iterator<Item = SocketAddr> + use<'a> {
-        let (wires, _) = self.0.as_chunks::<ADDRESS_LEN>();
-        wires.iter().filter_map(|wire| Some(AddressWire::ref_from_bytes(wire).ok()?.get()))
-    }
 }
 
 /// A handshake packet.
@@ -495,6 +443,7 @@ fn put(number: u8, value: &[u8], out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use super::addresses::ADDRESS_LEN;
     use super::*;
     use crate::shuttle::Packet;
 
