@@ -165,14 +165,12 @@ fn multipath_from_environment() -> Option<Multipath> {
 
 /// What `WEFT_PCAP` wants to be captured.
 fn capture_from_environment() -> Option<CaptureSpec> {
-    let text = std::env::var("WEFT_PCAP").ok().filter(|text| !text.is_empty())?;
-    match CaptureSpec::parse(&text) {
-        Ok(spec) => Some(spec),
-        Err(error) => {
-            log::warn!("WEFT_PCAP is ignored: {error}");
-            None
-        }
-    }
+    let value = std::env::var_os("WEFT_PCAP").filter(|value| !value.is_empty())?;
+    let Some(text) = value.to_str() else {
+        log::warn!("WEFT_PCAP is ignored: it is not UTF-8");
+        return None;
+    };
+    CaptureSpec::parse(text).inspect_err(|error| log::warn!("WEFT_PCAP is ignored: {error}")).ok()
 }
 
 /// One machine as RDMA sees it.

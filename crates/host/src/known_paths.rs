@@ -11,14 +11,14 @@
 //!
 //! Order: [`KnownPaths::find`] before a connection, [`KnownPaths::remember`] at its end.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weft_os::{clock, own_file};
+use weft_os::{clock, own_file, plain_file};
 use weft_rnic::shuttle::cc::Saved;
 
 /// First line of the file.
@@ -119,9 +119,9 @@ impl KnownPaths {
 
     fn read(&self) -> Vec<KnownPath> {
         let mut text = String::new();
-        let Ok(file) = File::open(&self.0) else { return Vec::new() };
+        let Ok((file, metadata)) = plain_file::open(&self.0) else { return Vec::new() };
         // Who may write it could have a connection begin too fast.
-        let is_own = file.metadata().is_ok_and(|it| it.is_file() && it.mode() & 0o022 == 0);
+        let is_own = metadata.mode() & 0o022 == 0;
         if !is_own || file.take(FILE_MAX).read_to_string(&mut text).is_err() {
             return Vec::new();
         }

@@ -9,15 +9,15 @@
 //! no other, was asked for by name. A key that cannot be used lets nothing pass at all.
 
 use std::ffi::OsStr;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use weft_os::{clock, random, sys};
+use weft_os::{clock, plain_file, random, sys};
 pub use weft_rnic::shuttle::Key;
 use weft_rnic::shuttle::{
     KEY_FILE_OCTETS_MAX, KeyError, KeyName, Opener, Refusal, Sealer, ShuttleConfig,
@@ -60,9 +60,6 @@ pub enum KeyFault {
         /// What the system says.
         why: std::io::Error,
     },
-    /// Its file is a directory, a pipe or a device.
-    #[error("the key {} is not a file", .0.display())]
-    Kind(PathBuf),
     /// Others may read or change its file.
     #[error("the key {} is open to others: its mode is {mode:04o}, not 0600", path.display())]
     Open {
@@ -101,13 +98,7 @@ pub fn read_key_file(path: &Path) -> Result<Key, KeyFault> {
         return Err(KeyFault::NoPath);
     }
     let failed = |why| KeyFault::File { path: path.to_owned(), why };
-    // A pipe without a writer would be waited for.
-    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(KeyFault::Kind(path.to_owned()));
-    }
+    let (file, metadata) = plain_file::open(path).map_err(failed)?;
     let mode = metadata.mode() & 0o7777;
     if mode & closed_to(&metadata) != 0 {
         return Err(KeyFault::Open { path: path.to_owned(), mode });

@@ -26,6 +26,7 @@ pub mod mark;
 pub mod next;
 pub mod options;
 pub mod own_file;
+pub mod plain_file;
 pub mod random;
 pub mod semaphore;
 pub mod sys;

@@ -8,6 +8,12 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::Path;
+
+use weft_os::plain_file;
+
+/// Bytes of a file of rules, at most.
+const FILE_OCTETS_MAX: u64 = 1 << 20;
 
 /// Rules; the first that matches counts.
 #[derive(Debug, Default)]
@@ -78,7 +84,7 @@ impl Rules {
     pub fn read(text: &str) -> Result<Self, RuleError> {
         match text.strip_prefix("file:") {
             None => Self::parse(text),
-            Some(path) => match std::fs::read_to_string(path) {
+            Some(path) => match plain_file::read_text(Path::new(path), FILE_OCTETS_MAX) {
                 Ok(text) => Self::parse(&text),
                 Err(why) => Err(RuleError::File { path: path.to_owned(), why }),
             },
