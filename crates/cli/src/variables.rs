@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use weft_capture::CaptureSpec;
 use weft_fault::FaultPlan;
-use weft_host::{Multipath, THREADS_MAX};
+use weft_host::{Multipath, STALL_TIMEOUT_MS_MAX, THREADS_MAX};
 use weft_net::ports::PortBounds;
 
 /// A variable that Weft reads.
@@ -53,7 +53,10 @@ pub const KNOWN: [Variable; 34] = [
         values: AllowedValues::OneOf(&["inline", "engine", "hybrid"]),
     },
     Variable { name: "WEFT_PORTS", values: AllowedValues::Ports },
-    Variable { name: "WEFT_STALL_TIMEOUT_MS", values: ANY_NUMBER },
+    Variable {
+        name: "WEFT_STALL_TIMEOUT_MS",
+        values: AllowedValues::Number(1..=STALL_TIMEOUT_MS_MAX),
+    },
     Variable { name: "WEFT_THREADS", values: AllowedValues::Number(1..=THREADS_MAX as u64) },
     Variable { name: "WEFT_DEV", values: AllowedValues::Any },
     Variable { name: "WEFT_DEVICES", values: AllowedValues::Any },

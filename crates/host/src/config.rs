@@ -91,7 +91,8 @@ pub struct Settings {
     pub transport: CmTransport,
     /// `WEFT_PROGRESS`.
     pub progress: ProgressMode,
-    /// `WEFT_STALL_TIMEOUT_MS`: how long a frame may stay incomplete.
+    /// `WEFT_STALL_TIMEOUT_MS`: how long a frame may stay incomplete; a millisecond at least and
+    /// [`STALL_TIMEOUT_MS_MAX`] at most.
     pub stall_after: Duration,
     /// `WEFT_LANE`: carry connections between processes of one host by shared memory.
     pub lane: LaneUse,
@@ -104,6 +105,10 @@ pub struct Settings {
     /// Connections by Shuttle send twice what is lost at the end (S-57). No variable asks for it.
     pub lost_twice: bool,
 }
+
+/// Milliseconds that a connection waits for a silent peer at most: a year. Sums with the clock do not
+/// overflow.
+pub const STALL_TIMEOUT_MS_MAX: u64 = 365 * 24 * 3600 * 1000;
 
 /// Threads that the engine has at most, unless `WEFT_THREADS` asks for more.
 const THREADS: usize = 4;
@@ -132,6 +137,7 @@ impl Settings {
             _ => CmTransport::Auto,
         };
         let stall_ms = variable("WEFT_STALL_TIMEOUT_MS").and_then(|v| v.parse().ok());
+        let stall_ms = stall_ms.filter(|ms| (1..=STALL_TIMEOUT_MS_MAX).contains(ms));
         let threads = variable("WEFT_THREADS").and_then(|v| v.parse().ok());
         let threads = threads.filter(|threads| (1..=THREADS_MAX).contains(threads));
         let ports = variable("WEFT_PORTS").and_then(|v| PortBounds::parse(&v)).unwrap_or_default();
@@ -163,7 +169,8 @@ mod tests {
         let settings = Settings::read(|name| match name {
             "WEFT_CRC" => Some("off".into()),
             "WEFT_THREADS" => Some("17".into()),
-            "WEFT_MARKERS" | "WEFT_STALL_TIMEOUT_MS" => Some("perhaps".into()),
+            "WEFT_MARKERS" => Some("perhaps".into()),
+            "WEFT_STALL_TIMEOUT_MS" => Some(u64::MAX.to_string()),
             _ => None,
         });
         assert!(!settings.crc && !settings.markers);

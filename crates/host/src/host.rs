@@ -19,6 +19,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::time::Duration;
 
 use weft_capture::{CaptureSpec, CaptureTap, CapturedQp, EventTrace, PacketCapture};
 use weft_fault::{FaultPlan, Verb};
@@ -32,7 +33,7 @@ use weft_rnic::shuttle::Route;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, Qp, QpType};
 
-use crate::config::{LaneUse, Settings};
+use crate::config::{LaneUse, STALL_TIMEOUT_MS_MAX, Settings};
 use crate::connections::Connections;
 use crate::device_kind::DeviceId;
 use crate::devices::Devices;
@@ -44,6 +45,7 @@ use crate::known_paths::KnownPaths;
 use crate::multipath::Multipath;
 use crate::publish::{PastWork, Publisher};
 use crate::tally::Tally;
+use crate::tcp_ports::{TcpPortHolder, TcpPorts};
 use crate::time_wait::TimeWaits;
 
 /// Processes in a line of forks that have threads of their own; deeper lines share the last's.
@@ -127,6 +129,7 @@ pub(crate) struct Local {
     pub connections: Connections,
     pub time_waits: TimeWaits,
     pub iwarp_ports: IwarpPorts,
+    pub tcp_ports: TcpPorts,
     pub open_at_exit: OpenAtExit,
     pub past_work: PastWork,
     /// Set by its exit, which ends connections of which nobody is to hear.
@@ -217,8 +220,10 @@ impl Host {
             capture,
             trace,
         } = setup;
+        let [least, most] = [1, STALL_TIMEOUT_MS_MAX].map(Duration::from_millis);
+        let stall_after = settings.stall_after.clamp(least, most);
         Arc::new(Self {
-            settings,
+            settings: Settings { stall_after, ..settings },
             faults: faults.map(|plan| Arc::new(Faults::new(plan, &devices))),
             devices,
             secrecy: LazyLock::new(secrecy),
@@ -289,6 +294,7 @@ impl Host {
                 reactor,
                 connections: Connections::default(),
                 time_waits: TimeWaits::default(),
+                tcp_ports: TcpPorts::default(),
                 iwarp_ports: IwarpPorts::default(),
                 open_at_exit: OpenAtExit::default(),
                 past_work: PastWork::default(),
@@ -438,6 +444,17 @@ impl Host {
         if let Some(local) = self.begun() {
             local.time_waits.release_number(self, number);
         }
+    }
+
+    /// `holder` has a TCP port that it gives up if the application wants it.
+    pub fn note_tcp_port(&self, holder: Weak<dyn TcpPortHolder>) {
+        self.local().tcp_ports.note(holder);
+    }
+
+    /// Frees the TCP port `number`, which the application wants; whether this process held it and
+    /// could do without.
+    pub fn free_tcp_port(&self, number: u16) -> bool {
+        self.running().is_some_and(|local| local.tcp_ports.free(number))
     }
 
     /// Fails a call for a device that is to fail.

@@ -64,13 +64,14 @@ mod srq;
 mod sync;
 pub mod tally;
 mod tap;
+mod tcp_ports;
 mod time_wait;
 mod wakes;
 mod xrcd;
 
 pub use weft_capture::json_text;
 
-pub use config::{CmTransport, ProgressMode, Settings, VARIABLES};
+pub use config::{CmTransport, ProgressMode, STALL_TIMEOUT_MS_MAX, Settings, VARIABLES};
 pub use conn_slot::Attachment;
 pub use context::Context;
 pub use context::memory::Advice;
@@ -90,6 +91,7 @@ pub use multipath::Multipath;
 pub use process::{HostHome, HostPlace};
 pub use qp::{HostPosting, HostQp, HostQpInit};
 pub use srq::{HostSrq, SrqInit};
+pub use tcp_ports::TcpPortHolder;
 pub use wakes::after_lock;
 pub use weft_reactor::THREADS_MAX;
 pub use weft_rnic::mpa;

@@ -71,8 +71,11 @@ pub fn bind(fd: BorrowedFd, addr: &SocketAddr, shared: bool) -> io::Result<()> {
 
 fn bind_raw(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<()> {
     let raw = RawAddr::from(addr);
+    let (raw_fd, addr, len) = (fd.as_raw_fd(), raw.as_ptr(), raw.len());
+    // Not `bind`, for which this library or another one may have a definition of its own.
     // SAFETY: the address is a whole sockaddr of the length given.
-    check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), raw.len()) })
+    let result = unsafe { libc::syscall(libc::SYS_bind, raw_fd, addr, len) };
+    check(result as libc::c_int)
 }
 
 /// Starts to connect, unless that is done or under way. The first call after a refusal only

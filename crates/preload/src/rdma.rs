@@ -20,6 +20,11 @@ pub fn host() -> &'static Arc<Host> {
     PreloadHome::host()
 }
 
+/// The same, if it was needed before.
+pub fn host_so_far() -> Option<&'static Arc<Host>> {
+    HOST.get()
+}
+
 /// The process ends at once: see [`Host::say_last_words`].
 #[cfg(not(test))]
 pub fn say_last_words() {

@@ -51,6 +51,16 @@ fn a_port_that_another_id_has_is_refused_as_the_kernel_refuses_it() {
 }
 
 #[test]
+fn a_listener_leaves_its_tcp_port_to_the_application() {
+    let dir = common::dir("both_listeners");
+    let program = dir.build("both_listeners.c", "both_listeners", &["-lrdmacm", "-libverbs"]);
+    let said = stderr(&succeed(preloaded(&program).env("WEFT_TRANSPORT", "auto")));
+    assert_eq!(said.matches("by Shuttle (weft0) alone from now on").count(), 1, "{said}");
+    let said = stderr(&succeed(preloaded(&program).env("WEFT_TRANSPORT", "shuttle")));
+    assert!(!said.contains("alone"), "{said}");
+}
+
+#[test]
 fn queue_pairs_are_told_of_their_connection() {
     let dir = common::dir("terms");
     let program = dir.build("terms.c", "terms", &["-lrdmacm", "-libverbs"]);

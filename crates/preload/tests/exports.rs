@@ -176,9 +176,10 @@ fn exports_are_unversioned_and_only_those_that_weft_answers_for() {
     let (linker, ends) = (["dlopen", "dlsym", "dlvsym"], ["_exit", "_Exit"]);
     let handlers = ["sigaction", "signal", "bsd_signal", "ssignal", "sysv_signal", "__sysv_signal"];
     let masks = ["pthread_sigmask", "sigprocmask"];
+    let ports = ["bind"];
     for name in exports(&library()) {
         let known = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        let hooked = [&linker[..], &ends, &handlers, &masks, &FILES]
+        let hooked = [&linker[..], &ends, &handlers, &masks, &ports, &FILES]
             .iter()
             .any(|all| all.contains(&name.as_str()));
         assert!(known || hooked, "{name} is exported");

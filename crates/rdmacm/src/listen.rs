@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use weft_host::{CmTransport, DeviceKind};
+use weft_host::{CmTransport, DeviceKind, TcpPortHolder};
 use weft_net::lane::rendezvous::LaneListener;
+use weft_net::report;
 use weft_net::udp::UdpPort;
 use weft_rnic::cm::{self, CmCommand, CmEvent};
 
@@ -74,7 +75,12 @@ impl CmId {
             }
             _ => None,
         };
-        inner.stage = IdStage::Listening(CmListener::new(&host, door, shuttle, backlog));
+        let listener = CmListener::new(&host, door, shuttle, backlog);
+        let can_do_without = listener.serves_both() && inner.transport == CmTransport::Auto;
+        inner.stage = IdStage::Listening(listener);
+        if can_do_without {
+            host.note_tcp_port(self.me());
+        }
         Ok(())
     }
 
@@ -204,5 +210,25 @@ impl Answering for CmId {
     fn announce_ask(&self, request: ConnRequest, machine: cm::IdMachine, event: CmEvent) {
         let at = (Some(request.route.local), Some(request.route.remote));
         self.announce_at(DeviceKind::Roce, at, IdStage::Asked(Box::new(request)), machine, event);
+    }
+}
+
+/// The application binds a socket of its own to the port of a listener, as programs do that listen
+/// by every means there is (UCX): the listener goes on by Shuttle alone.
+impl TcpPortHolder for CmId {
+    fn give_up(&self, port: u16) -> bool {
+        let mut inner = self.lock();
+        let Some(at) = inner.local.filter(|at| at.port() == port) else { return false };
+        let IdStage::Listening(listener) = &mut inner.stage else { return false };
+        if !listener.serves_both() {
+            return false;
+        }
+        listener.close_door();
+        drop(inner);
+        report::warning(format!(
+            "rdma-cm listens at {at} by Shuttle (weft0) alone from now on: the application has \
+             bound a TCP socket to the port, so peers over iWARP do not reach this listener"
+        ));
+        true
     }
 }

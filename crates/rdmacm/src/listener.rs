@@ -100,6 +100,20 @@ impl CmListener {
         }
     }
 
+    /// Whether Requests of Shuttle are taken as well as streams.
+    pub(crate) fn serves_both(&self) -> bool {
+        self.door.is_some() && self.shuttle.is_some()
+    }
+
+    /// Ends the socket of streams, whose port somebody else needs, with those that have not sent
+    /// their Request.
+    pub(crate) fn close_door(&mut self) {
+        if let Some(door) = self.door.take() {
+            self.host.reactor().remove(door.token);
+        }
+        self.half_open.drain(..).for_each(|half_open| half_open.close());
+    }
+
     pub(crate) fn arm(&mut self, on: bool) {
         if self.armed != on {
             self.armed = on;

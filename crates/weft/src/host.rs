@@ -94,7 +94,8 @@ impl HostOptions {
         Self { crc: Some(crc), ..self }
     }
 
-    /// How long a message of a peer may stay incomplete before its connection fails; usually 60 s.
+    /// How long a message of a peer may stay incomplete before its connection fails; usually 60 s,
+    /// a year at most.
     #[must_use]
     pub fn stall_timeout(self, limit: Duration) -> Self {
         Self { stall_timeout: Some(limit), ..self }

@@ -15,6 +15,7 @@ mod group;
 mod id;
 mod names;
 mod object;
+mod ports;
 mod qp;
 mod route;
 mod sockaddr;
