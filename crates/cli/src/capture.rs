@@ -52,10 +52,16 @@ impl OutputKind {
             bail!("{option}: there is no directory {}", directory.display());
         }
         let cannot_read = || format!("{option}: cannot read {}", path.display());
-        let known = match fs::metadata(&path) {
+        let known = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
             known => known.with_context(cannot_read)?,
         };
+        // Removing a link would not remove the file that it leads to, but perhaps /dev/stdout.
+        if known.is_symlink() {
+            let target = fs::read_link(&path).with_context(cannot_read)?;
+            let target = target.display();
+            bail!("{option}: {} is a link to {target}; name that file", path.display());
+        }
         if !known.is_file() {
             bail!("{option}: {} is not a regular file; name another", path.display());
         }
