@@ -2,6 +2,8 @@
 
 mod measure;
 
+use std::io::{self, Write};
+
 use clap::{Args, Subcommand};
 use weft_units::WrongArgument;
 
@@ -116,7 +118,8 @@ pub fn main(command: &BenchArgs) -> u8 {
         Ok(()) => 0,
         Err(_) if sys::interrupted() => INTERRUPTED,
         Err(error) => {
-            eprintln!("weft bench: {error:#}");
+            // Where stderr takes nothing, the status says it.
+            let _ = writeln!(io::stderr(), "weft bench: {error:#}");
             if error.is::<WrongArgument>() { WRONG_ARGUMENT } else { FAILURE }
         }
     }

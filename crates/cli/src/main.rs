@@ -70,7 +70,11 @@ fn weft(line: Vec<OsString>) -> u8 {
             degen::command::main(&Launcher::new(&["wan"]), *wan)
         }
         #[cfg(feature = "bench")]
-        WeftCommand::Bench(bench) => weft_bench::command::main(&bench),
+        WeftCommand::Bench(bench) => {
+            // Its files are removed at its end, whoever reads what it prints.
+            sys::ignore_broken_pipes();
+            weft_bench::command::main(&bench)
+        }
         WeftCommand::Perf(perf) => perf::main(&perf, line.get(2..).unwrap_or_default()),
         WeftCommand::PerfInside(perf) => weft_perf::command::main(&perf),
         WeftCommand::Cp(cp) => over_ssh(|| weft_copy::command::main(&cp)),

@@ -1,5 +1,6 @@
 //! `weft perf`: arguments and their defaults.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -176,8 +177,7 @@ const IWARP_DEVICE: &str = "weft_iw0";
 const SECTIONS: &str = "\
 EXAMPLES
     Does it work here? Both ends on one host, for two seconds:
-        weft perf server -1 &
-        weft perf 127.0.0.1 -t 2
+        weft perf server -1 & sleep 1; weft perf 127.0.0.1 -t 2
 
     What is there between two hosts?
         weft perf server                        (on 192.0.2.1)
@@ -277,7 +277,8 @@ pub fn main(command: &PerfArgs) -> u8 {
         Ok(ClientOutcome::Wrong) => FAILURE,
         Ok(ClientOutcome::Interrupted) => INTERRUPTED,
         Err(error) => {
-            eprintln!("weft perf: {error:#}");
+            // Where stderr takes nothing, the status says it.
+            let _ = writeln!(io::stderr(), "weft perf: {error:#}");
             if error.is::<WrongArgument>() { WRONG_ARGUMENT } else { FAILURE }
         }
     }

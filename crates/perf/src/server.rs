@@ -1,6 +1,8 @@
 //! Server: serves one client after another with the tests that it asks for.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -39,6 +41,11 @@ pub struct ServerOptions {
     pub patience: Duration,
 }
 
+/// Says on stdout what happens. A log that takes no more ends no test.
+fn tell(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
 /// Serves one client after another; with `one_off` until one of them had a test.
 ///
 /// # Errors
@@ -49,7 +56,7 @@ pub fn serve(options: &ServerOptions) -> Result<()> {
     // Without rdma-cm there is nothing to wait for.
     Cm::new()?;
     let listener = listen(options.port).map_err(wrong)?;
-    println!("weft perf: listening on port {}", listener.local_addr()?.port());
+    tell(format_args!("weft perf: listening on port {}", listener.local_addr()?.port()));
     let seat = Arc::new(ClientSlot::default());
     let (hand_over, clients) = mpsc::channel();
     let door = seat.clone();
@@ -58,7 +65,7 @@ pub fn serve(options: &ServerOptions) -> Result<()> {
         let (stream, peer) = clients.recv().context("nobody listens any more")?;
         let (tests, ended) = session(options, stream);
         if let Err(error) = &ended {
-            println!("{}: {error:#}", address(peer).ip());
+            tell(format_args!("{}: {error:#}", address(peer).ip()));
         }
         if options.one_off && tests > 0 {
             return ended;
@@ -169,7 +176,7 @@ fn serve_client(
         test.check()?;
         *tests += 1;
         let line = measure(options, control, &cm, &listener, &test)?;
-        println!("{}: {line}", peer.ip());
+        tell(format_args!("{}: {line}", peer.ip()));
         message = control.expect(BETWEEN);
     }
 }

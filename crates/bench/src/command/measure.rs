@@ -1,6 +1,7 @@
 //! `weft bench SUITE...`: measures suites into a file and prints a summary.
 
 use std::collections::BTreeSet;
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -93,7 +94,11 @@ pub fn run(options: &MeasureArgs) -> Result<()> {
     let lab = BenchLab::new("127.0.0.1", head.seconds)?;
     let ended = rounds::take_turns(&lab, &mut probes, rounds, &mut journal);
     if sys::interrupted() {
-        eprintln!("weft bench: `weft bench --resume {}` goes on with it", path.display());
+        let _ = writeln!(
+            io::stderr(),
+            "weft bench: `weft bench --resume {}` goes on with it",
+            path.display()
+        );
     }
     ended?;
     hand_in(&journal, &path, &options.into)
@@ -105,7 +110,7 @@ fn hand_in(journal: &Journal, path: &Path, into: &IntoArgs) -> Result<()> {
     if !into.write(FIGURES, &text.replace("\n## ", "\n### "))? {
         output::print(&text)?;
     }
-    eprintln!("The results are in {}.", path.display());
+    let _ = writeln!(io::stderr(), "The results are in {}.", path.display());
     match journal.failed.len() {
         0 => Ok(()),
         count => {

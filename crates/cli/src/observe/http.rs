@@ -15,6 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use weft_os::clock;
 
+use crate::run_log;
+
 /// How long a client has for its request.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Clients at a time; others are turned away.
@@ -106,7 +108,7 @@ fn listener(at: &ListenAt) -> Result<Accept> {
         ListenAt::Tcp(at) => {
             let listener =
                 TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"))?;
-            eprintln!("weft: metrics at http://{}/metrics", listener.local_addr()?);
+            run_log::say(&format!("metrics at http://{}/metrics", listener.local_addr()?));
             Box::new(move || Ok(Box::new(listener.accept()?.0)))
         }
         ListenAt::Unix(path) => {
@@ -118,7 +120,7 @@ fn listener(at: &ListenAt) -> Result<Accept> {
             let shown = path.display();
             let listener =
                 UnixListener::bind(path).with_context(|| format!("cannot listen at {shown}"))?;
-            eprintln!("weft: metrics at unix:{shown}");
+            run_log::say(&format!("metrics at unix:{shown}"));
             Box::new(move || Ok(Box::new(listener.accept()?.0)))
         }
     })
