@@ -75,7 +75,8 @@ pub fn new_key() -> Key {
     Key::new(random::random_octets())
 }
 
-/// Reads what `WEFT_KEY` says: a key, or `file:` and a path, or an absolute path.
+/// Reads what `WEFT_KEY` says: a key, the content of a key file, `file:` and a path, or an absolute
+/// path.
 ///
 /// # Errors
 /// If there is no key, or it is not kept as one.
@@ -84,6 +85,10 @@ pub fn read_key(value: &OsStr) -> Result<Key, KeyFault> {
     let path = octets.strip_prefix(b"file:").or(octets.starts_with(b"/").then_some(octets));
     if let Some(path) = path {
         return read_key_file(Path::new(OsStr::from_bytes(path)));
+    }
+    // The content of a key file, as `$(cat FILE)` has it.
+    if octets.contains(&b'\n') {
+        return Key::parse_file(octets).map_err(KeyFault::Text);
     }
     let text = value.to_str().ok_or(KeyError::Prefix);
     text.and_then(Key::parse).map_err(KeyFault::Text)
@@ -433,6 +438,7 @@ mod tests {
     fn keys_come_from_the_variable_and_from_files() {
         let key = Key::parse(TEXT).unwrap();
         assert_eq!(read_key(OsStr::new(TEXT)).unwrap(), key);
+        assert_eq!(read_key(OsStr::new(&format!("# mine\n{TEXT}"))).unwrap(), key);
         with_file(&format!("# mine\n{TEXT}\n"), 0o600, |read| assert_eq!(read.unwrap(), key));
     }
 

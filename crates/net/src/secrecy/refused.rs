@@ -97,7 +97,8 @@ impl Refused {
     pub(super) fn of_connection(why: Refusal, keyed: bool) -> Self {
         match why {
             Refusal::Stranger if keyed => Self::OtherKey,
-            Refusal::NothingInCommon if keyed => Self::PeerWithoutKey,
+            // A peer that has a key takes what is sealed.
+            Refusal::NothingInCommon | Refusal::ClearText if keyed => Self::PeerWithoutKey,
             Refusal::Stranger | Refusal::NothingInCommon => Self::KeyMissing,
             Refusal::ClearText => Self::PeerRefusesClearText,
             Refusal::Version => Self::OtherVersion,
