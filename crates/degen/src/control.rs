@@ -4,6 +4,7 @@
 //! is a line; the answer is all that comes until the end of the stream. A socket at which nobody
 //! listens belongs to a path that was killed, and is removed by whoever meets it.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -50,6 +51,9 @@ pub struct ControlSocket {
 }
 
 const SUFFIX: &str = ".sock";
+const NAME_BYTES_MAX: usize = 32;
+/// Bytes of the directory's path at most: the address of a socket has 107.
+const DIRECTORY_BYTES_MAX: usize = 107 - 1 - NAME_BYTES_MAX - SUFFIX.len();
 const REQUEST_BYTES_MAX: u64 = 64;
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -64,17 +68,24 @@ impl ControlRequest {
     }
 }
 
+/// The first directory that is there and whose sockets' names are not too long for the system.
+fn place(runtime: Option<OsString>, temporary: &Path, user: u32) -> PathBuf {
+    let own = format!("degen-{user}");
+    let runtime = runtime.map(PathBuf::from).map(|at| at.join("degen"));
+    let fits = |path: &PathBuf| {
+        path.as_os_str().len() <= DIRECTORY_BYTES_MAX && path.parent().is_some_and(Path::is_dir)
+    };
+    let usual = runtime.into_iter().chain([temporary.join(&own)]).find(fits);
+    usual.unwrap_or_else(|| Path::new("/tmp").join(own))
+}
+
 /// The directory of this user's paths. To be asked before the process becomes another user.
 ///
 /// # Errors
 /// It cannot be made, or belongs to somebody else.
 pub fn directory() -> Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let path = match runtime.filter(|path| path.is_dir()) {
-        Some(runtime) => runtime.join("degen"),
-        None => std::env::temp_dir().join(format!("degen-{user}")),
-    };
+    let path = place(std::env::var_os("XDG_RUNTIME_DIR"), &std::env::temp_dir(), user);
     match DirBuilder::new().mode(0o700).create(&path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(error).with_context(|| format!("{}", path.display()));
@@ -216,8 +227,8 @@ fn ask(path: &Path, request: ControlRequest) -> io::Result<String> {
 fn socket_of(directory: &Path, name: &str) -> Result<PathBuf> {
     let sound = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     ensure!(
-        !name.is_empty() && name.len() <= 32 && name.chars().all(sound),
-        "`{name}` is no name for a WAN: letters, digits, `-` and `_`, 32 at most"
+        !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(sound),
+        "`{name}` is no name for a WAN: letters, digits, `-` and `_`, {NAME_BYTES_MAX} at most"
     );
     Ok(directory.join(format!("{name}{SUFFIX}")))
 }
@@ -232,6 +243,20 @@ mod tests {
         fs::create_dir(&path).unwrap();
         run(&path);
         fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn the_directory_is_there_and_its_sockets_have_names() {
+        let long =
+            std::env::temp_dir().join(format!("degen-{}-{}", std::process::id(), "x".repeat(90)));
+        fs::create_dir(&long).unwrap();
+        let (here, nowhere) = (std::env::temp_dir(), Path::new("/nonexistent"));
+        let of = |runtime: &Path, temporary: &Path| place(Some(runtime.into()), temporary, 5);
+        assert_eq!(of(&here, nowhere), here.join("degen"));
+        assert_eq!(of(nowhere, &here), here.join("degen-5"));
+        assert_eq!(of(&long, &long), Path::new("/tmp/degen-5"));
+        assert_eq!(of(nowhere, nowhere), Path::new("/tmp/degen-5"));
+        fs::remove_dir(&long).unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Where processes and who watches them meet: a directory of the user's alone.
 //!
-//! It is `weft` in `XDG_RUNTIME_DIR`, or `/tmp/weft-UID` where that is not set. Network namespaces
+//! It is `weft` in `XDG_RUNTIME_DIR`, or `/tmp/weft-UID` where that is not set or too long for the
+//! name of a socket. Network namespaces
 //! share it, so that `weft top` sees what runs in them; containers have their own.
 
 use std::ffi::OsString;
@@ -20,6 +21,8 @@ const OTHERS: u32 = 0o077;
 /// How the names of sockets end, and those of sockets that are about to get such a name.
 const SUFFIX: &str = ".sock";
 const UNNAMED_SUFFIX: &str = ".new";
+/// Bytes of the directory that is given, at most: the address of a socket has 107.
+const GIVEN_BYTES_MAX: usize = 107 - "/weft/4294967295-4294967295.sock".len();
 /// Sockets that are looked at, at most: many may be of processes that have ended.
 const SOCKETS_MAX: usize = 16_384;
 /// Sockets that a process removes when it makes its own, at most, and that it tries.
@@ -29,7 +32,8 @@ const TRIED_MAX: usize = 256;
 /// The directory, by `variable`, which reads the environment. It may not exist.
 pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let given = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
-    match given.filter(|dir| dir.is_absolute()) {
+    let fits = |dir: &PathBuf| dir.is_absolute() && dir.as_os_str().len() <= GIVEN_BYTES_MAX;
+    match given.filter(fits) {
         Some(dir) => dir.join("weft"),
         None => PathBuf::from(format!("/tmp/weft-{}", geteuid().as_raw())),
     }
@@ -132,6 +136,7 @@ mod tests {
         let with = |value: &str| directory(|_| Some(value.into()));
         assert_eq!(with("/run/user/5"), Path::new("/run/user/5/weft"));
         assert!(with("relative").starts_with("/tmp"));
+        assert!(with(&format!("/run/{}", "x".repeat(100))).starts_with("/tmp"));
         assert_eq!(pid_of(&socket_path(Path::new("/x"), 12, 3)), Some(12));
         assert_eq!(pid_of(Path::new("/x/y-1.sock")), None);
     }
