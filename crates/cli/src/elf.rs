@@ -10,8 +10,8 @@ use std::path::Path;
 
 use object::LittleEndian;
 use object::elf::{
-    DT_NEEDED, DT_STRSZ, DT_STRTAB, ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_AARCH64, EM_LOONGARCH,
-    EM_RISCV, EM_X86_64, FileHeader64, Machine, ProgramHeader64,
+    DT_NEEDED, DT_SONAME, DT_STRSZ, DT_STRTAB, Dyn64, ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_AARCH64,
+    EM_LOONGARCH, EM_RISCV, EM_X86_64, FileHeader64, Machine, ProgramHeader64,
 };
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{ReadCache, Result, StringTable};
@@ -23,6 +23,8 @@ pub struct Elf {
     pub interpreter: Option<Vec<u8>>,
     /// The names of the libraries it needs.
     pub needed: Vec<Vec<u8>>,
+    /// Whether it is a library by its own account. The dynamic linker is one, and a program too.
+    pub is_library: bool,
     /// Whether it was built by Go.
     pub go: bool,
     /// Which of Weft's libraries it is, by its mark: one of [`MARKS`].
@@ -47,6 +49,7 @@ const GO_SECTION: &[u8] = b".go.buildinfo";
 
 type ElfHeader = FileHeader64<LittleEndian>;
 type LoadSegment = ProgramHeader64<LittleEndian>;
+type DynamicEntry = Dyn64<LittleEndian>;
 type Data<'a> = &'a ReadCache<File>;
 
 /// Looks at the file `path`.
@@ -80,6 +83,9 @@ fn parse(data: Data<'_>) -> Result<BinaryKind> {
     Ok(BinaryKind::Native(Elf {
         interpreter: interpreters.find_map(Result::transpose).transpose()?.map(<[u8]>::to_vec),
         needed: needed(segments, data)?,
+        is_library: dynamic(segments, data)?
+            .iter()
+            .any(|entry| entry.tag(LittleEndian) == DT_SONAME),
         // Sections are for tools: a program runs without them, and with damaged ones.
         go: has_section(header, data, GO_SECTION).unwrap_or(false),
         mark: MARKS
@@ -98,9 +104,14 @@ fn own_machine() -> Option<Machine> {
     }
 }
 
-fn needed(segments: &[LoadSegment], data: Data<'_>) -> Result<Vec<Vec<u8>>> {
+/// What the file tells the dynamic linker.
+fn dynamic<'a>(segments: &[LoadSegment], data: Data<'a>) -> Result<&'a [DynamicEntry]> {
     let mut tables = segments.iter().map(|segment| segment.dynamic(LittleEndian, data));
-    let entries = tables.find_map(Result::transpose).transpose()?.unwrap_or_default();
+    Ok(tables.find_map(Result::transpose).transpose()?.unwrap_or_default())
+}
+
+fn needed(segments: &[LoadSegment], data: Data<'_>) -> Result<Vec<Vec<u8>>> {
+    let entries = dynamic(segments, data)?;
     let value = |tag| {
         let entry = entries.iter().find(|entry| entry.tag(LittleEndian) == tag);
         entry.map(|entry| entry.val(LittleEndian))

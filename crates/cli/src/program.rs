@@ -73,7 +73,8 @@ impl Executable {
         let path = self.path.display();
         match &self.kind {
             BinaryKind::Foreign => return Some(format!("{path} is for another kind of machine")),
-            BinaryKind::Native(elf) if elf.interpreter.is_none() => {
+            // The dynamic linker, run by name, obeys LD_PRELOAD as it does for others.
+            BinaryKind::Native(elf) if elf.interpreter.is_none() && !elf.is_library => {
                 return Some(format!("{path} is statically linked"));
             }
             _ => {}
