@@ -133,7 +133,15 @@ impl Tally {
 
     /// The tally that this process adds to, if there is one.
     pub(crate) fn from_environment() -> Option<Self> {
-        Self::open(Path::new(&std::env::var_os(VARIABLE)?)).ok()
+        let path = std::env::var_os(VARIABLE)?;
+        let tally = Self::open(Path::new(&path));
+        // After setuid or chroot, most often.
+        tally
+            .inspect_err(|error| {
+                let path = path.display();
+                log::warn!("what this process does is not counted: {path}: {error}");
+            })
+            .ok()
     }
 
     /// Notes that a device was opened.
