@@ -375,7 +375,13 @@ impl ShuttleSocket {
         let asks_at = self.absence.map(|absence| absence.asks_at);
         let address = self.address_due(core);
         let all = [own, self.gives_up_at, late, believed, silence, asks_at, address];
-        all.into_iter().flatten().min()
+        // Not by `flatten().min()`: the compiler makes of that a comparison of times that are not
+        // there, whose outcome it drops, and valgrind reports in the application.
+        all.into_iter().fold(None, |first, at| match (first, at) {
+            (Some(first), Some(at)) if at < first => Some(at),
+            (Some(first), _) => Some(first),
+            (None, at) => at,
+        })
     }
 
     /// The process was stopped: what it has waited for was not there to be heard either.
