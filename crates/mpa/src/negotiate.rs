@@ -236,6 +236,8 @@ impl Initiator {
         if self.offer.peer_to_peer && block.peer_to_peer {
             // A Write first: it needs no inbound read depth.
             agreed.rtr = if block.rtr_write {
+                // What was asked for beyond the application's own was for a Read in its place.
+                agreed.ord = agreed.ord.min(self.offer.ord);
                 Some(Rtr::Write)
             } else if block.rtr_read && agreed.ord > 0 {
                 Some(Rtr::Read)

@@ -88,7 +88,7 @@ fn our_two_ends_agree_whatever_they_offer() {
             if ours.enhanced {
                 assert!(initiator.ord <= responder.ird, "{context}");
                 assert!(responder.ord <= initiator.ird, "{context}");
-                assert!(responder.ord <= theirs.ord && initiator.ord <= ours.ord.max(1));
+                assert!(responder.ord <= theirs.ord && initiator.ord <= ours.ord);
                 assert_eq!(initiator.peer_ird, Some(responder.ird));
                 let asked = ours.ord.max(u16::from(ours.peer_to_peer));
                 assert_eq!(responder.peer_ord, Some(asked));
