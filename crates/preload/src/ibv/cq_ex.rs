@@ -25,6 +25,10 @@ pub unsafe extern "C" fn create_cq_ex(
     if attr.comp_mask & !known_masks != 0 || flags & !known_flags != 0 {
         return errno::null(libc::EINVAL);
     }
+    // An overrun is always noticed: who asks for the flag has to do without.
+    if flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {
+        return errno::null(libc::EOPNOTSUPP);
+    }
     let stamps =
         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
     if attr.wc_flags & !(IBV_WC_STANDARD_FLAGS | stamps) != 0 {
