@@ -45,7 +45,7 @@ fetch() {
             "linux-image-$kernel" \
             "linux-headers-$kernel" \
             "linux-headers-${kernel%-amd64}-common" \
-            "linux-kbuild-$series=$version" \
+            "linux-kbuild-$series" \
             "linux-source-$series=$version"
     ) >"$out/fetch.log" 2>&1 || {
         tail -n 5 "$out/fetch.log" >&2

@@ -258,7 +258,9 @@ fn too_many(name: &str) -> String {
 
 fn is_name(name: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"_-.".contains(&c);
-    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(plain)
+    // The name is that of a directory in sysfs.
+    let is_entry = name != "." && name != "..";
+    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(plain) && is_entry
 }
 
 #[cfg(test)]
