@@ -94,6 +94,34 @@ fn what_is_no_file_is_not_removed_for_a_capture_or_a_trace() {
 }
 
 #[test]
+fn a_link_is_not_removed_for_a_capture_or_a_trace() {
+    let dir = Dir::new("links");
+    let (link, empty) = (dir.path("link"), dir.path("empty"));
+    std::fs::write(&empty, "").unwrap();
+    let name = link.display().to_string();
+    for (option, target) in
+        [("--pcap", &empty), ("--trace", &empty), ("--pcap", &dir.path("nowhere"))]
+    {
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let output = weft().args(["run", option, &name, "true"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(WRONG), "{option}\n{said}");
+        assert!(said.contains(&format!("is a link to {}", target.display())), "{said}");
+        std::fs::remove_file(&link).unwrap();
+    }
+}
+
+#[test]
+fn the_dynamic_linker_is_no_static_program() {
+    let linkers = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+    let Some(linker) = linkers.into_iter().find(|path| Path::new(path).exists()) else {
+        return skip("no dynamic linker of glibc where it usually is");
+    };
+    let output = weft().args(["run", linker, "/bin/true"]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_port_that_is_taken_is_named() {
     let taken = TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -162,6 +190,15 @@ fn assert_plain(line: &str, said: &str) {
     assert_eq!(lines.len(), count, "{line}: a line is there twice\n{said}");
     let foreign = FOREIGN.iter().find(|word| said.contains(**word));
     assert_eq!(foreign, None, "{line}\n{said}");
+}
+
+#[test]
+fn what_cannot_be_said_ends_no_command_by_a_signal() {
+    for (line, status) in [("perf 127.0.0.1 -p 1", 1), ("bench --resume /nosuch", WRONG)] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = weft().args(line.split(' ')).stderr(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{line}");
+    }
 }
 
 #[test]
