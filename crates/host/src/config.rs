@@ -106,8 +106,8 @@ pub struct Settings {
     pub lost_twice: bool,
 }
 
-/// Milliseconds that a connection waits for a silent peer at most: a year. Sums with the clock do not
-/// overflow.
+/// Milliseconds that a connection waits for a silent peer at most: a year. Sums with the clock do
+/// not overflow.
 pub const STALL_TIMEOUT_MS_MAX: u64 = 365 * 24 * 3600 * 1000;
 
 /// Threads that the engine has at most, unless `WEFT_THREADS` asks for more.
