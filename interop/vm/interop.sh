@@ -42,6 +42,8 @@ trap 'exit 130' INT TERM
 PATH=$lab:$PATH:/usr/sbin:/sbin
 # Weft warns about variables that are not its own.
 unset "${!WEFT_INTEROP_@}"
+# siw has no encryption.
+export WEFT_INSECURE=1
 rm -rf "$logs"
 mkdir -p "$logs" "$lab/weft"
 # What a build in the meantime does not change.
