@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 
 use weft_host::managed::{self, Answer, CmHook, ManagedConn, Requester, RocePeer};
 use weft_host::{Attachment, DeviceKind, Host, HostQp};
-use weft_net::secrecy::PeerTransport;
 use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
 use weft_rnic::cm::{CmCommand, CmState, ConnParam, Depths, Failure, QpTerms, RETRIES_MAX};
@@ -121,18 +120,13 @@ impl CmId {
         let peer = inner.peer.ok_or(Misuse::Invalid("nobody to connect to"))?;
         let local = inner.local.unwrap_or_else(|| wildcard(&peer));
         log::debug!("connecting to {peer} from {local} over Shuttle");
-        // Where nobody is, that is what is reported, not the policy.
-        if inner.introduction.as_ref().is_some_and(|known| known.refused)
-            && inner
-                .channel
-                .host()
-                .secrecy()
-                .decide(PeerTransport::Shuttle, local.ip(), peer.ip())
-                .is_err()
-        {
+        let permitted = inner.channel.host().secrecy().permit(local.ip(), peer.ip());
+        // Where nobody takes a Request over UDP, that is what is reported. Whether somebody would
+        // by TCP was not asked, by the same policy: that has been said.
+        if permitted.is_err() && inner.introduction.as_ref().is_some_and(|known| known.refused) {
             return Err(std::io::Error::from_raw_os_error(libc::ECONNREFUSED).into());
         }
-        inner.channel.host().secrecy().permit(local.ip(), peer.ip())?;
+        permitted?;
         weft_net::socket::connect(std::os::fd::AsFd::as_fd(&fd), &peer)?;
         let port = Arc::new(UdpPort::adopt(fd)?);
         let mut param = param.clone();
