@@ -33,6 +33,10 @@ use crate::qp_faults::QpFaultInjector;
 use crate::slot::Slot;
 use crate::wakes::PostponedWakes;
 
+/// Steps in which what has arrived is taken, where it is to be told before something else: more
+/// than the buffers of a socket need, and few enough for a peer that never stops sending.
+const SETTLING_STEPS: usize = 16;
+
 /// What has come of a step.
 struct Outcome {
     notices: Notices,
@@ -370,8 +374,15 @@ impl ConnSlot {
     /// Takes what has arrived, and returns once all that has come of it is told.
     pub fn settle(&self) {
         if self.is_attached() {
-            self.slot.leave(RECEIVE);
-            self.with_driver(|_| ());
+            // One step takes a part only, and the end comes behind what was sent before.
+            for _ in 0..SETTLING_STEPS {
+                let mut arrived = false;
+                self.slot.leave(RECEIVE);
+                self.with_driver(|driver| arrived = driver.has_arrivals());
+                if !arrived {
+                    break;
+                }
+            }
             self.slot.settle();
         }
     }

@@ -89,8 +89,11 @@ fn names_are_resolved_while_the_program_goes_on() {
 fn events_come_in_the_order_of_a_device() {
     let dir = common::dir("order");
     let program = dir.build("order.c", "order", &["-lrdmacm", "-libverbs"]);
-    for transport in TRANSPORTS {
-        succeed(preloaded(&program).arg("1000").env("WEFT_TRANSPORT", transport));
+    for (transport, lane) in
+        TRANSPORTS.into_iter().flat_map(|t| ["on", "off"].map(|lane| (t, lane)))
+    {
+        let mut program = preloaded(&program);
+        succeed(program.arg("500").env("WEFT_TRANSPORT", transport).env("WEFT_LANE", lane));
     }
 }
 

@@ -64,6 +64,7 @@ impl IdStage {
                 let _peer_may_be_gone = request.reject(&[]);
             }
             IdStage::Asked(ask) => ask.decline(&[]),
+            IdStage::Listening(listener) => listener.refuse_untold(),
             _ => {}
         }
     }

@@ -130,8 +130,8 @@ impl CmId {
         }
     }
 
-    /// Takes what has arrived for a connection that was accepted, if it is not established yet, and
-    /// returns once all that has come of it is told.
+    /// Takes what has arrived for a connection that was accepted, and returns once all that has
+    /// come of it is told.
     pub(crate) fn settle_link(&self) {
         // Who accepts has answered the peer before the queue pair has the stream.
         drop(self.accepting.lock());
@@ -139,6 +139,11 @@ impl CmId {
         if let Some(qp) = qp {
             qp.settle();
         }
+    }
+
+    /// Whether the connection is over and the program is not told yet.
+    pub(crate) fn is_parting(&self) -> bool {
+        matches!(self.lock().stage, IdStage::Parting(_))
     }
 
     /// The connection is over. Programs destroy the queue pair when they hear of it, and then what

@@ -1,12 +1,13 @@
 //! Listening: streams are accepted, and each Request becomes an id that the application is told of.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use weft_host::{CmTransport, DeviceKind, TcpPortHolder};
 use weft_net::lane::rendezvous::LaneListener;
 use weft_net::report;
 use weft_net::udp::UdpPort;
+use weft_os::clock::{self, Moment};
 use weft_rnic::cm::{self, CmCommand, CmEvent};
 
 use crate::channel::IdEvent;
@@ -109,7 +110,7 @@ impl CmId {
         }
     }
 
-    /// Makes an id of a Request and tells the application.
+    /// Makes an id of a Request and tells the application, after what is to be told first.
     fn announce_at(
         &self,
         device: DeviceKind,
@@ -118,7 +119,7 @@ impl CmId {
         machine: cm::IdMachine,
         event: CmEvent,
     ) {
-        self.settle_accepted(peer.map(|peer| peer.ip()));
+        let ends = self.settle_accepted(peer.map(|peer| peer.ip()));
         let mut inner = self.lock();
         let devices = inner.channel.host().devices();
         let permitted = local.is_none_or(|local| devices.permits(device, local.ip()));
@@ -150,22 +151,36 @@ impl CmId {
         }
         if let IdStage::Listening(listener) = &mut inner.stage {
             listener.announced.push(id.me());
+            listener.keep(IdEvent { id, listen: Some(listen), event, join: None }, ends);
         }
-        inner.channel.push(IdEvent { id, listen: Some(listen), event, join: None });
+        self.tell_requests(&mut inner, clock::now());
     }
 
-    /// A peer that asks again may have found an earlier connection established, and then that is
-    /// told first: what shows it may wait in another socket, or be in the hands of another thread.
-    fn settle_accepted(&self, peer: Option<IpAddr>) {
-        let announced: Vec<_> = match &mut self.lock().stage {
-            IdStage::Listening(listener) => {
-                let (kept, theirs) = listener.accepted_from(peer);
-                listener.announced = kept;
-                theirs
-            }
-            _ => return,
+    /// Tells of the requests that do not wait for the end of a connection to be told, or no more.
+    pub(crate) fn tell_requests(&self, inner: &mut IdInner, now: Moment) {
+        let IdStage::Listening(listener) = &mut inner.stage else { return };
+        let (due, again) = (listener.take_due(), listener.look_again(now));
+        due.for_each(|request| inner.channel.push(request));
+        if let Some(again) = again {
+            inner.channel.host().reactor().set_timer(again, self.me());
+        }
+    }
+
+    /// A peer that asks again may have found an earlier connection established, or have ended it,
+    /// and then that is told first: what shows it may wait in another socket, or be in the hands of
+    /// another thread. Gives the connections whose end is kept from the application for a while
+    /// ([`CmId::part`]); who listens promptly does not wait for them.
+    fn settle_accepted(&self, peer: Option<IpAddr>) -> Vec<Weak<CmId>> {
+        let theirs = {
+            let mut inner = self.lock();
+            let prompt = inner.is_prompt();
+            let IdStage::Listening(listener) = &mut inner.stage else { return Vec::new() };
+            let (open, theirs) = listener.accepted_from(peer, prompt);
+            listener.announced = open;
+            theirs
         };
-        announced.iter().for_each(|id| id.settle_link());
+        theirs.iter().for_each(|id| id.settle_link());
+        theirs.iter().filter(|id| id.is_parting()).map(|id| id.me()).collect()
     }
 
     /// Takes the Requests of Shuttle that have arrived, on this thread: when it returns, all that

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -11,10 +12,12 @@ use weft_host::Host;
 use weft_net::lane::rendezvous::LaneListener;
 use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket;
+use weft_os::clock::Moment;
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable, Token};
 use weft_rnic::cm::CmState;
 
+use crate::channel::IdEvent;
 use crate::config;
 use crate::id::CmId;
 use crate::request::HalfOpen;
@@ -41,6 +44,19 @@ impl StreamAcceptor {
     }
 }
 
+/// A request that the application is not told of before the ends of connections that its sender's
+/// host had here.
+struct RequestBehindEnds {
+    request: IdEvent,
+    ends: Vec<Weak<CmId>>,
+}
+
+impl RequestBehindEnds {
+    fn is_due(&self) -> bool {
+        !self.ends.iter().filter_map(Weak::upgrade).any(|id| id.is_parting())
+    }
+}
+
 /// Listening sockets, and the streams accepted that have not come to anything yet.
 pub(crate) struct CmListener {
     host: Arc<Host>,
@@ -51,8 +67,12 @@ pub(crate) struct CmListener {
     /// Requests that the application has not read.
     pub(crate) unread: usize,
     pub(crate) half_open: VecDeque<Arc<HalfOpen>>,
-    /// Requests that were announced and may be about to become connections.
+    /// Requests that were announced, and those that have become connections, until these end.
     pub(crate) announced: Vec<Weak<CmId>>,
+    /// Requests that are yet to be told, in the order in which they came.
+    untold: VecDeque<RequestBehindEnds>,
+    /// When it is looked next whether one of these is to be told.
+    next_look: Option<Moment>,
 }
 
 impl CmListener {
@@ -70,7 +90,18 @@ impl CmListener {
         };
         let (half_open, announced) = (VecDeque::new(), Vec::new());
         let host = Arc::clone(host);
-        Self { host, door, shuttle, armed: true, backlog, unread: 0, half_open, announced }
+        Self {
+            host,
+            door,
+            shuttle,
+            armed: true,
+            backlog,
+            unread: 0,
+            half_open,
+            announced,
+            untold: VecDeque::new(),
+            next_look: None,
+        }
     }
 
     /// Does something to each socket.
@@ -143,22 +174,59 @@ impl CmListener {
         Ok((stream, door.lanes.clone()))
     }
 
-    /// The requests of which neither connection nor refusal has come, and those of them that `peer`
-    /// made and the application has accepted.
-    pub(crate) fn accepted_from(&self, peer: Option<IpAddr>) -> (Vec<Weak<CmId>>, Vec<Arc<CmId>>) {
+    /// The requests that no refusal has answered and whose connections, if there are any, are not
+    /// over; and those of them that `peer` made and the application has accepted. With `pending`
+    /// only those that are not connected yet.
+    pub(crate) fn accepted_from(
+        &self,
+        peer: Option<IpAddr>,
+        pending: bool,
+    ) -> (Vec<Weak<CmId>>, Vec<Arc<CmId>>) {
         let (mut open, mut theirs) = (Vec::new(), Vec::new());
         for id in self.announced.iter().filter_map(Weak::upgrade) {
             let state = id.state();
-            if !matches!(state, CmState::ConnectRequest | CmState::Accepting) {
+            let counts = match state {
+                CmState::ConnectRequest | CmState::Accepting => true,
+                CmState::Connected | CmState::Disconnecting => !pending,
+                _ => false,
+            };
+            if !counts {
                 continue;
             }
             open.push(id.me());
             let same = id.peer_addr().map(|addr| addr.ip()) == peer;
-            if same && state == CmState::Accepting {
+            if same && state != CmState::ConnectRequest {
                 theirs.push(id);
             }
         }
         (open, theirs)
+    }
+
+    /// Keeps a request that is to be told once none of `ends` is kept from the application.
+    pub(crate) fn keep(&mut self, request: IdEvent, ends: Vec<Weak<CmId>>) {
+        self.untold.push_back(RequestBehindEnds { request, ends });
+    }
+
+    /// Takes the requests that are to be told now.
+    pub(crate) fn take_due(&mut self) -> impl Iterator<Item = IdEvent> + use<> {
+        let (due, untold): (VecDeque<_>, _) =
+            mem::take(&mut self.untold).into_iter().partition(RequestBehindEnds::is_due);
+        self.untold = untold;
+        due.into_iter().map(|due| due.request)
+    }
+
+    /// When it is to be looked again whether a request is due, unless somebody does so already.
+    pub(crate) fn look_again(&mut self, now: Moment) -> Option<Moment> {
+        if self.untold.is_empty() || self.next_look.is_some_and(|next| next > now) {
+            return None;
+        }
+        self.next_look = Some(now + config::SIGHT_LOOK);
+        self.next_look
+    }
+
+    /// Refuses the requests that the application will never be told of.
+    pub(crate) fn refuse_untold(self) {
+        self.untold.into_iter().for_each(|untold| untold.request.id.destroy());
     }
 
     pub(crate) fn add(&mut self, half_open: Arc<HalfOpen>) {

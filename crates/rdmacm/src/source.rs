@@ -27,8 +27,10 @@ impl Pollable for CmId {
 
     fn timeout(&self, now: Moment) {
         let mut inner = self.lock();
-        if let IdStage::Dialing(attempt) = &mut inner.stage {
-            attempt.look(now);
+        match &mut inner.stage {
+            IdStage::Dialing(attempt) => attempt.look(now),
+            IdStage::Listening(_) => self.tell_requests(&mut inner, now),
+            _ => {}
         }
         let Some(deadline) = inner.deadline.filter(|deadline| *deadline <= now) else { return };
         // What this process was stopped for the peer may have been, too.

@@ -1,6 +1,7 @@
 /* Events of the connection manager come in the order in which a device would tell them: one client
- * connects and leaves, again and again, and its server sees each connection established before the
- * next one is asked for, and before its own end. Over the transport that WEFT_TRANSPORT names; the
+ * connects and leaves, again and again, after a message or without one, and its server sees each
+ * connection established before the next one is asked for, and before its own end; and the end that
+ * the client has heard of before it asks. Over the transport that WEFT_TRANSPORT names; the
  * argument is the number of connections. */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -47,6 +48,40 @@ static void give_qp(struct rdma_cm_id *id)
 	CHECK(rdma_create_qp(id, NULL, &attr) == 0);
 }
 
+static int has_message(int cycle)
+{
+	return cycle / 2 % 2;
+}
+
+/* Whether the client hears of the end before it connects again. */
+static int hears_end(int cycle)
+{
+	return cycle % 2;
+}
+
+static void await_completion(struct ibv_cq *cq)
+{
+	struct ibv_wc completion;
+	int polled;
+	do
+		polled = ibv_poll_cq(cq, 1, &completion);
+	while (polled == 0);
+	CHECK(polled == 1 && completion.status == IBV_WC_SUCCESS);
+}
+
+static void receive(struct rdma_cm_id *id)
+{
+	struct ibv_recv_wr empty = { .wr_id = 1 }, *bad;
+	CHECK(ibv_post_recv(id->qp, &empty, &bad) == 0);
+}
+
+static void send_message(struct rdma_cm_id *id)
+{
+	struct ibv_send_wr empty = { .wr_id = 1, .opcode = IBV_WR_SEND }, *bad;
+	CHECK(ibv_post_send(id->qp, &empty, &bad) == 0);
+	await_completion(id->send_cq);
+}
+
 static void end(struct rdma_cm_id *id)
 {
 	rdma_destroy_qp(id);
@@ -66,9 +101,11 @@ static void *connect_and_leave(void *unused)
 		give_qp(id);
 		CHECK(rdma_connect(id, &param) == 0);
 		expect(here, RDMA_CM_EVENT_ESTABLISHED, "client");
+		if (has_message(i))
+			send_message(id);
 		/* The next one is asked for while this one may be ending. */
 		CHECK(rdma_disconnect(id) == 0);
-		if (i % 2)
+		if (hears_end(i))
 			expect(here, RDMA_CM_EVENT_DISCONNECTED, "client");
 		end(id);
 	}
@@ -80,19 +117,25 @@ static void serve(void)
 	struct rdma_conn_param param = { .initiator_depth = 1, .responder_resources = 1 };
 	/* That the newest connection is established is to be told next. */
 	struct rdma_cm_id *awaited = NULL;
+	int begun = 0;
 	for (int ended = 0; ended < cycles;) {
 		struct rdma_cm_event *event = next(there, "server");
 		struct rdma_cm_id *id = event->id, *over = NULL;
 		switch (event->event) {
 		case RDMA_CM_EVENT_CONNECT_REQUEST:
 			CHECK(!awaited);
+			CHECK(begun == ended || !hears_end(begun - 1));
+			begun++;
 			give_qp(id);
+			receive(id);
 			CHECK(rdma_accept(id, &param) == 0);
 			awaited = id;
 			break;
 		case RDMA_CM_EVENT_ESTABLISHED:
 			CHECK(awaited == id);
 			awaited = NULL;
+			if (has_message(begun - 1))
+				await_completion(id->recv_cq);
 			break;
 		case RDMA_CM_EVENT_DISCONNECTED:
 			CHECK(awaited != id);

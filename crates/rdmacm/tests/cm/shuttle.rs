@@ -8,7 +8,7 @@ use weft_host::{CmTransport, DeviceKind};
 use weft_rdmacm::{CmEvent, CmId, ConnParam, EventChannel, EventKind, IdEvent, PortSpace, QpTerms};
 use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
 
-use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server};
+use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server, ready_side};
 
 /// Attempts of which one is not held up by what else this machine does.
 const ATTEMPTS: usize = 5;
@@ -128,6 +128,45 @@ fn what_succeeded_may_be_seen_before_the_end_is_told() {
     assert!(start.elapsed() >= SIGHT, "told after {:?}", start.elapsed());
     assert_eq!(pair.far.completions(1)[0].status, WcStatus::Success as u32);
     end(pair);
+}
+
+#[test]
+fn a_client_that_comes_again_is_told_after_its_end() {
+    for transport in [CmTransport::Shuttle, CmTransport::Iwarp] {
+        let server = End::listening(transport, PortSpace::Tcp);
+        let client = End::towards_end(transport, &server);
+        let again = End::towards_end(transport, &server);
+        let late = End::towards_end(transport, &server);
+        let [near, far, near_again, near_late] =
+            [(); 4].map(|()| if transport == CmTransport::Shuttle { side() } else { ready_side() });
+        client.id.connect(&params(b""), &near.qp).unwrap();
+        let accepted = expect(&server.channel, EventKind::ConnectRequest).id;
+        let room = far.memory(100, 0, crate::side::ALL);
+        far.recv(1, &[room.sge(0, 100)]);
+        accepted.accept(&params(b""), &far.qp).unwrap();
+        client.expect(EventKind::Established);
+        let octets = near.memory(100, 7, crate::side::ALL);
+        near.send(2, SendOp::Send, &[octets.sge(0, 100)]);
+        assert_eq!(near.completions(1)[0].status, WcStatus::Success as u32);
+        expect(&server.channel, EventKind::Established);
+        let start = weft_os::clock::now();
+        client.id.disconnect().unwrap();
+        client.expect(EventKind::Disconnected);
+        again.id.connect(&params(b"again"), &near_again.qp).unwrap();
+        let over = expect(&server.channel, EventKind::Disconnected);
+        assert!(Arc::ptr_eq(&over.id, &accepted), "{transport:?}");
+        assert!(start.elapsed() >= SIGHT, "{transport:?}: told after {:?}", start.elapsed());
+        assert_eq!(far.completions(1)[0].status, WcStatus::Success as u32);
+        let request = expect(&server.channel, EventKind::ConnectRequest);
+        assert_eq!(&request.event.private_data[..5], b"again");
+        // Whoever has asked is refused with the listener, whether it was told of that or not.
+        late.id.connect(&params(b""), &near_late.qp).unwrap();
+        server.id.destroy();
+        late.expect(EventKind::Rejected);
+        for id in [&request.id, &accepted, &client.id, &again.id, &late.id] {
+            id.destroy();
+        }
+    }
 }
 
 #[test]
