@@ -13,6 +13,7 @@ use weft_net::socket::{self, SocketKind};
 use weft_os::clock::Moment;
 use weft_rnic::cm::{self, CmCommand, CmState, Depths, EventKind, QpTerms};
 use weft_sync::Mutex;
+use weft_verbs::QpFailure;
 
 use crate::attempt::{Attempt, AttemptParams};
 use crate::channel::{EventChannel, IdEvent};
@@ -116,7 +117,7 @@ pub(crate) struct IdInner {
     /// The state that was told last, and what the application was told of a failure since.
     pub(crate) told_state: ToldIdState,
     pub(crate) failure: Option<(EventKind, i32)>,
-    /// The queue pair of which was told, until the lock is released.
+    /// The queue pair of which was told, or that failed, until the lock is released.
     pub(crate) told_qp: Option<Arc<HostQp>>,
     dead: bool,
     options: IdOptions,
@@ -420,6 +421,9 @@ impl CmId {
             if event.status != 0 {
                 inner.failure = Some((event.kind, event.status));
             }
+            if event.kind == EventKind::Rejected {
+                inner.fail_refused();
+            }
             inner.tell_state();
             let Some(id) = self.me.upgrade().filter(|_| !inner.dead) else { continue };
             inner.channel.push(IdEvent { id, listen: None, event, join: None });
@@ -457,6 +461,20 @@ impl IdInner {
             CmTransport::Iwarp => DeviceKind::Iwarp,
             CmTransport::Auto | CmTransport::Shuttle => DeviceKind::Roce,
         })
+    }
+
+    /// The connection was refused: the program's queue pair fails before it hears of it, as
+    /// librdmacm has it, and what is posted there is flushed. Another connection may have taken
+    /// the queue pair meanwhile.
+    fn fail_refused(&mut self) {
+        let qp = match self.device {
+            Some(DeviceKind::Roce) => self.managed.as_ref(),
+            _ => Some(&self.qp),
+        };
+        let Some(qp) = qp.and_then(Weak::upgrade).filter(|qp| !qp.is_connected()) else { return };
+        qp.queues().failure().note(QpFailure::Rejected);
+        qp.queues().fail(None);
+        self.told_qp = Some(qp);
     }
 
     /// How many completions the application has yet to poll until it has seen what succeeded on the

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weft_host::CmTransport;
 use weft_rdmacm::{CmId, CmState, ConnParam, EventChannel, EventKind, PortSpace, config};
-use weft_verbs::SendOp;
+use weft_verbs::{QpAttr, QpAttrMask, QpState, SendOp, WcStatus};
 
 use crate::common::*;
 
@@ -83,15 +83,42 @@ fn destroying_a_queue_pair_ends_its_connection() {
     expect(&server.channel, EventKind::Disconnected);
 }
 
+/// The queue pair, which had one receive, has failed.
+fn assert_flushed(side: &Side) {
+    assert_eq!(side.qp.state(), QpState::Err);
+    assert_eq!(side.completions(1)[0].status, WcStatus::WrFlushErr as u32);
+}
+
+#[test]
+fn a_queue_pair_whose_connection_was_refused_is_connected_again_once_it_is_reset() {
+    let server = Server::new();
+    let refused = Client::connecting(server.addr, b"");
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    request.id.destroy();
+    expect(&refused.channel, EventKind::Rejected);
+    let again = Client::towards(server.addr);
+    let connect = || again.id.connect(&params(b""), &refused.side.qp);
+    assert_eq!(connect().unwrap_err().errno(), libc::EINVAL);
+    for state in [QpState::Reset, QpState::Init] {
+        let attr = QpAttr { state, ..refused.side.qp.query() };
+        refused.side.qp.modify(&attr, QpAttrMask::STATE).unwrap();
+    }
+    connect().unwrap();
+    server.accept(&params(b""));
+    expect(&again.channel, EventKind::Established);
+}
+
 #[test]
 fn a_rejection_takes_its_private_data_along() {
     let server = Server::new();
     let client = Client::connecting(server.addr, b"please");
+    client.side.recv(1, &[]);
     let request = expect(&server.channel, EventKind::ConnectRequest);
     request.id.reject(&[0xA5; 251]).unwrap();
     let rejected = expect(&client.channel, EventKind::Rejected);
     assert_eq!(rejected.event.status, -libc::ECONNREFUSED);
     assert_eq!(rejected.event.private_data, [0xA5; 251]);
+    assert_flushed(&client.side);
     let side = ready_side();
     assert_eq!(request.id.accept(&params(b""), &side.qp).unwrap_err().errno(), libc::EINVAL);
     request.id.destroy();
@@ -103,8 +130,10 @@ fn nobody_listening_is_a_rejection() {
     let (listener, addr) = raw_server();
     drop(listener);
     let client = Client::connecting(addr, b"");
+    client.side.recv(1, &[]);
     let rejected = expect(&client.channel, EventKind::Rejected);
     assert_eq!(rejected.event.status, -libc::ECONNREFUSED);
+    assert_flushed(&client.side);
     assert_eq!(client.id.state(), CmState::Closed);
 }
 

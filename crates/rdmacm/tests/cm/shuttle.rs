@@ -235,9 +235,13 @@ fn where_nobody_listens_the_host_says_so() {
         server.id.destroy();
         let client = End::towards(transport, PortSpace::Tcp, to);
         assert_eq!(client.id.personality(), DeviceKind::Roce);
-        client.id.connect(&params(b""), &side().qp).unwrap();
+        let near = side();
+        near.recv(1, &[]);
+        client.id.connect(&params(b""), &near.qp).unwrap();
         let event = client.expect(EventKind::Rejected);
         assert_eq!((event.status, event.private_data.len()), (NOBODY_LISTENS, 0));
+        assert_eq!(near.qp.state(), QpState::Err);
+        assert_eq!(near.completions(1)[0].status, WcStatus::WrFlushErr as u32);
     }
 }
 

@@ -17,6 +17,8 @@ pub enum QpFailure {
     Disconnected,
     /// The peer ended the connection.
     PeerClosed,
+    /// The peer, or its host where nobody listens, refused the connection.
+    Rejected,
     /// The peer is gone: retries exceeded.
     Unreachable,
     /// The peer posted no receive: RNR retries exceeded.
@@ -46,6 +48,7 @@ impl fmt::Display for QpFailure {
             Self::Destroyed => "the application destroys it",
             Self::Disconnected => "this end closed the connection",
             Self::PeerClosed => "the peer closed the connection",
+            Self::Rejected => "the connection was refused",
             Self::Unreachable => "no answer from the peer, retries exceeded",
             Self::NoReceive => "the peer posted no receive, RNR retries exceeded",
             Self::Request(status) => return write!(f, "a request failed: {}", name(*status)),
