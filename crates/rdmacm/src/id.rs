@@ -94,6 +94,8 @@ pub(crate) struct IdInner {
     /// The attempt was given up while another thread was about to give its connection to the queue
     /// pair: that thread ends it.
     pub(crate) gives_up: bool,
+    /// The peer has ended the connection, and the program has not done so yet.
+    pub(crate) owes_answer: bool,
     /// When the present step has taken too long.
     pub(crate) deadline: Option<Moment>,
     /// What may be used, and the device that it has come to.
@@ -172,6 +174,7 @@ impl CmId {
                 qp: Weak::new(),
                 held: None,
                 gives_up: false,
+                owes_answer: false,
                 deadline: None,
                 transport,
                 device: None,

@@ -157,10 +157,20 @@ impl CmId {
             return;
         }
         inner.leave_stage();
-        let was_attempt = inner.machine.state() == CmState::Connecting;
+        let state = inner.machine.state();
         inner.machine.handle_link_down();
         self.publish(inner);
-        if inner.device == Some(DeviceKind::Roce) && !was_attempt {
+        match state {
+            CmState::Disconnecting => self.begin_timewait(inner),
+            CmState::Connected | CmState::Answered => inner.owes_answer = true,
+            _ => {}
+        }
+    }
+
+    /// Both sides have ended the connection. As long as this one has not, an adapter's peer has no
+    /// answer to its end, and the queue pair is in use.
+    fn begin_timewait(&self, inner: &mut IdInner) {
+        if inner.device == Some(DeviceKind::Roce) {
             self.limit_time(inner, config::TIMEWAIT);
         }
     }
@@ -194,7 +204,12 @@ impl CmId {
                 inner.gives_up = qp.as_ref().is_some_and(|qp| !qp.is_connected());
                 (stage, qp)
             }
-            Close::Nothing => (IdStage::Quiet, None),
+            Close::Nothing => {
+                if std::mem::take(&mut inner.owes_answer) {
+                    self.begin_timewait(&mut inner);
+                }
+                (IdStage::Quiet, None)
+            }
         };
         // An adapter's queue pair outlives its connection until the program disconnects too.
         let left = inner.managed.as_ref().and_then(Weak::upgrade);

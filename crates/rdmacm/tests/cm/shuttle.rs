@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_host::{CmTransport, DeviceKind};
-use weft_rdmacm::{CmEvent, CmId, ConnParam, EventChannel, EventKind, IdEvent, PortSpace, QpTerms};
+use weft_rdmacm::{
+    CmEvent, CmId, ConnParam, EventChannel, EventKind, IdEvent, PortSpace, QpTerms, config,
+};
 use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
 
 use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server, ready_side};
@@ -186,12 +188,15 @@ fn data_flows_both_ways_and_one_exchange_ends_it() {
     pair.client.id.disconnect().unwrap();
     pair.client.expect(EventKind::Disconnected);
     expect(&pair.server.channel, EventKind::Disconnected);
-    // The program that did not end it does so too, and hears of it no more.
+    pair.client.expect(EventKind::TimewaitExit);
+    // The program that did not end it does so too. Only from then on its queue pair is in no use.
     assert_eq!(pair.far.qp.state(), QpState::Rts);
+    let start = weft_os::clock::now();
     pair.accepted.disconnect().unwrap();
     assert_eq!(pair.far.qp.state(), QpState::Err);
-    pair.client.expect(EventKind::TimewaitExit);
     expect(&pair.server.channel, EventKind::TimewaitExit);
+    assert!(start.elapsed() >= config::TIMEWAIT, "told after {:?}", start.elapsed());
+    pair.accepted.disconnect().unwrap();
     end(pair);
 }
 
