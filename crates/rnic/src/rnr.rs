@@ -90,9 +90,10 @@ impl RetryTimers {
         self.rnr = self.rnr.map(|(seq, since_ns)| (seq, later(since_ns)));
     }
 
-    /// When a peer that was heard last at `heard_ns` counts as gone, if a request waits for it.
-    pub fn silence_due_ns(&self, heard_ns: u64, rtt: Option<Rtt>) -> Option<u64> {
-        Some(self.busy_since_ns?.max(heard_ns) + self.limits.limit_ns(rtt)?)
+    /// When a peer that has done nothing for this end since `since_ns` counts as gone, if a request
+    /// waits for it.
+    pub fn silence_due_ns(&self, since_ns: u64, rtt: Option<Rtt>) -> Option<u64> {
+        Some(self.busy_since_ns?.max(since_ns) + self.limits.limit_ns(rtt)?)
     }
 
     /// When the requests fail of which the peer has said at `ended_ns` that they are in vain.

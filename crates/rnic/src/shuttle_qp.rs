@@ -366,16 +366,21 @@ impl ShuttleQp {
         self.rdmap.rnr().is_some()
     }
 
-    /// When the peer counts as gone, if anything waits for it.
+    /// When the peer counts as gone, or out of reach for what waits for it.
     fn silence_due_ns(&self) -> Option<u64> {
         let open = self.connection.is_open() && !self.rdmap.is_dead();
-        let heard_ns = match (&self.lane, self.lane_lost_ns) {
-            (None, _) => self.connection.heard_ns(),
+        // A peer without a receive takes nothing, and says so.
+        let since_ns = match self.rdmap.rnr() {
+            Some(_) => self.connection.heard_ns(),
+            None => self.connection.waits_since_ns(STREAM),
+        };
+        let since_ns = match (&self.lane, self.lane_lost_ns) {
+            (None, _) => since_ns,
             // Of a peer on this host the kernel tells whether it is there.
             (Some(_), None) => return None,
-            (Some(_), Some(lost_ns)) => lost_ns.max(self.connection.heard_ns()),
+            (Some(_), Some(lost_ns)) => lost_ns.max(since_ns),
         };
-        self.retry_timers.silence_due_ns(heard_ns, self.rtt()).filter(|_| open)
+        self.retry_timers.silence_due_ns(since_ns, self.rtt()).filter(|_| open)
     }
 
     /// When a message of this side has waited long enough for a receive.

@@ -162,6 +162,59 @@ fn a_peer_that_falls_silent_is_given_the_time_of_the_timeout() {
     assert_eq!(world.ends[0].qp.state(), QpState::Err);
 }
 
+/// Runs until all requests are complete, or for ten times `limit_ns`, while both ends ask for signs
+/// of life, as those of rdma-cm do. Gives how long it took.
+fn run_alive(world: &mut World<Side>, limit_ns: u64) -> u64 {
+    let begun_ns = world.now_ns;
+    while world.now_ns < begun_ns + 10 * limit_ns && !world.ends[0].qp.sq().is_idle() {
+        world.ends.iter_mut().for_each(|end| end.shuttle.connection_mut().ask());
+        world.run_for(limit_ns / 20);
+    }
+    world.now_ns - begun_ns
+}
+
+/// Small packets pass a path that has become too short for the others.
+#[test]
+fn a_peer_that_is_heard_and_not_reached_is_given_the_time_of_the_timeout() {
+    let limits = RetryLimits { timeout_exp: 22, retry_cnt: 1, least_ns: 0 };
+    let limit_ns = limits.limit_ns(None).unwrap();
+    // The requests are lost, or the responses.
+    for lost_to in [1, 0] {
+        let mut world = world_of(QpType::Rc, false, 7);
+        world.ends[0].shuttle.set_retry_limits(limits);
+        let [here, there] = world.ends.each_ref().map(|end| end.memory(4096, ALL));
+        world.network.loses =
+            Some(Box::new(move |to, datagram| to == lost_to && datagram.len() > 1000));
+        let (to, stag) = (there.addr(), there.key);
+        let op = if lost_to == 1 { SendOp::Write { to, stag } } else { SendOp::Read { to, stag } };
+        world.ends[0].send(1, op, &[here.sge(0, 4096)]);
+        world.ends[0].send(2, op, &[here.sge(0, 8)]);
+        let took_ns = run_alive(&mut world, limit_ns);
+        assert!((limit_ns..limit_ns + limit_ns / 10).contains(&took_ns), "{lost_to}: {took_ns} ns");
+        assert_eq!(statuses(&world.ends[0]), [(1, NO_ANSWER), (2, FLUSHED)]);
+    }
+}
+
+/// What it has no receive for may wait, whole or not, as long as it is heard.
+#[test]
+fn a_peer_that_is_heard_and_has_no_receive_is_no_silent_one() {
+    const LEN: u32 = 4 << 20;
+    let limits = RetryLimits { timeout_exp: 14, retry_cnt: 7, least_ns: 0 };
+    for len in [8, LEN] {
+        let mut world = world_of(QpType::Rc, false, 7);
+        world.ends[0].shuttle.set_retry_limits(limits);
+        let [source, inbox] = world.ends.each_ref().map(|end| end.memory(LEN.into(), ALL));
+        world.ends[0].send(1, SendOp::Send, &[source.sge(0, len)]);
+        run_alive(&mut world, limits.limit_ns(None).unwrap());
+        assert_eq!(statuses(&world.ends[0]), []);
+        let end = &mut world.ends[1];
+        end.recv(7, &[inbox.sge(0, LEN)]);
+        end.shuttle.handle_posted(world.now_ns);
+        world.run_until_idle();
+        assert_eq!(statuses(&world.ends[0]), [(1, DONE)]);
+    }
+}
+
 #[test]
 fn without_a_timeout_an_outage_lasts_as_long_as_it_likes() {
     let mut world = world_of(QpType::Rc, false, 7);

@@ -197,7 +197,9 @@ impl ShuttleConnection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> bool {
-        let Self { session, paths, streams, body, stats, cap, waits, dry, tap, .. } = self;
+        let Self {
+            session, paths, streams, body, stats, cap, waits, dry, tap, advanced_ns, ..
+        } = self;
         (*waits, *dry) = (false, false);
         let is_only = paths.len() == 1 && streams.is_one_shared();
         let (Some(session), Some(stream), Some(source)) =
@@ -207,6 +209,7 @@ impl ShuttleConnection {
         };
         let mut sendable = choose(now_ns, paths, at, &stream.send, &source);
         sendable.holes &= stream.send.asked_ns().is_none();
+        let had_all = stream.send.is_settled();
         *waits = sendable != Sendable::ALL;
         let (path, guard) = (&mut paths[at], &mut session.guard);
         let cid = session.peer_cid.with_stream(id);
@@ -220,7 +223,7 @@ impl ShuttleConnection {
             body,
             sendable,
             dry: true,
-            is_alone: is_only && stream.send.is_settled(),
+            is_alone: is_only && had_all,
             resent: (0, 0),
             tap: tap.as_deref_mut(),
         };
@@ -229,6 +232,9 @@ impl ShuttleConnection {
         stats.octets_resent += builder.resent.1;
         *dry = next.is_none();
         let Some(mut flight) = flight else { return false };
+        if had_all {
+            *advanced_ns = now_ns.max(*advanced_ns);
+        }
         flight.budget = budget;
         stream.send.deficit -= flight.octets() as i64;
         stream.cap.handle_sent(now_ns, flight.octets());

@@ -178,6 +178,10 @@ pub struct ShuttleConnection {
     untold: StreamSet,
     events: VecDeque<ShuttleEvent>,
     heard_ns: u64,
+    /// When the peer was last found to have more of what this end sends, or to be sent something
+    /// after it had all; and when the last segments of the peer arrived.
+    advanced_ns: u64,
+    data_ns: u64,
     /// Index of the path on which the peer was heard last.
     heard_on: usize,
     pinged_ns: u64,
@@ -228,6 +232,8 @@ impl ShuttleConnection {
             untold: StreamSet::default(),
             events: VecDeque::new(),
             heard_ns: now_ns,
+            advanced_ns: now_ns,
+            data_ns: now_ns,
             heard_on: 0,
             pinged_ns: now_ns,
             calm_ns,
@@ -483,6 +489,8 @@ impl ShuttleConnection {
     pub fn handle_stop(&mut self, for_ns: u64) {
         let later = |at_ns: &mut u64| *at_ns = at_ns.saturating_add(for_ns);
         later(&mut self.heard_ns);
+        later(&mut self.advanced_ns);
+        later(&mut self.data_ns);
         later(&mut self.pinged_ns);
         match &mut self.state {
             ConnectionState::Requesting { began_ns, sent_ns, doubt, .. } => {
@@ -581,8 +589,11 @@ impl ShuttleConnection {
     }
 
     /// Applies the outcome of an acknowledgement or timer to the streams.
-    fn apply_outcome(&mut self) {
+    fn apply_outcome(&mut self, now_ns: u64) {
         let Self { outcome, streams, .. } = self;
+        if !outcome.received.is_empty() {
+            self.advanced_ns = self.advanced_ns.max(now_ns);
+        }
         for found in outcome.received.drain(..) {
             if let Some(stream) = streams.get_mut(found.stream) {
                 stream.send.handle_received(found.first, found.last);

@@ -91,9 +91,10 @@ impl ShuttleConnection {
             return Ok(());
         }
         self.calm_ns = self.config.keep_alive_ns;
+        self.data_ns = self.data_ns.max(now_ns);
         // Before placement, so that a request is complete before the peer's reply to it is placed
         // (S-47).
-        self.handle_frontier(id, |known| widen(header.frontier, known), ports);
+        self.handle_frontier(now_ns, id, |known| widen(header.frontier, known), ports);
         let taken = self.take_segments(id, order, header.dsn, segments, ports);
         self.untold.insert(id);
         // A segment may be a request, whose answer is the source's next segment.
@@ -188,7 +189,7 @@ impl ShuttleConnection {
         if elicits && matches!(self.state, ConnectionState::Open { .. }) {
             self.owe_ack(now_ns, header.path, header.ack_now.then_some(AckPace::Now));
         }
-        self.apply_outcome();
+        self.apply_outcome(now_ns);
         self.schedule_queries(now_ns);
         taken
     }
@@ -266,7 +267,7 @@ impl ShuttleConnection {
             Frame::Ping => {}
             Frame::Ack(ref ack) => self.handle_ack(now_ns, ack),
             Frame::Stream { stream, frontier } => {
-                self.handle_frontier(stream, |_| frontier, ports);
+                self.handle_frontier(now_ns, stream, |_| frontier, ports);
                 self.note_answer(stream);
             }
             Frame::Credit { stream, limit, wait_us } => {
@@ -328,6 +329,7 @@ impl ShuttleConnection {
     /// Handles the peer's frontier of a stream, computed by `frontier` from the known one.
     fn handle_frontier<P: Ports>(
         &mut self,
+        now_ns: u64,
         id: StreamId,
         frontier: impl FnOnce(u64) -> u64,
         ports: &mut P,
@@ -339,6 +341,7 @@ impl ShuttleConnection {
             && let Some(mut source) = ports.source(id)
             && stream.send.handle_frontier(frontier, &mut source)
         {
+            self.advanced_ns = self.advanced_ns.max(now_ns);
             self.streams.wake(id);
         }
     }

@@ -39,6 +39,19 @@ impl ShuttleConnection {
         self.heard_ns
     }
 
+    /// Since when `stream` has waited for the peer. While the peer lacks segments, only those that
+    /// it gets show that the path carries them: small packets pass one that has become too small
+    /// (S-55). The same holds for the peer's segments while it has all of this end's, and may owe
+    /// responses. What it has and does not place waits for its application, as long as it is heard.
+    pub fn waits_since_ns(&self, stream: StreamId) -> u64 {
+        match self.streams.get(stream).map(|stream| &stream.send) {
+            Some(send) if send.next_dsn() == 0 => self.heard_ns,
+            Some(send) if send.is_settled() => self.advanced_ns.max(self.data_ns),
+            Some(send) if !send.has_arrived(send.next_dsn()) => self.advanced_ns,
+            _ => self.heard_ns,
+        }
+    }
+
     /// Agreed modules, one bit each; `None` before the handshake is complete.
     pub fn modules(&self) -> Option<Modules> {
         self.session.as_ref().map(|session| session.modules)

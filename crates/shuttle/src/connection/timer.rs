@@ -114,7 +114,7 @@ impl ShuttleConnection {
                 self.paths[at].recovery.give_back(&mut self.outcome);
             }
         }
-        self.apply_outcome();
+        self.apply_outcome(now_ns);
         self.schedule_queries(now_ns);
     }
 
