@@ -250,7 +250,7 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         }
         out.end_datagram(start);
         let size = (out.gather.len() - start) as u16;
-        out.may_fragment |= size > self.path.datagram_octets;
+        out.may_fragment |= self.path.may_cut || size > self.path.datagram_octets;
         size
     }
 

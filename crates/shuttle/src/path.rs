@@ -87,6 +87,9 @@ pub(crate) struct Path {
     pub(crate) base_octets: u16,
     pub(crate) mtu: MtuSearch,
     suspect: MtuSuspect,
+    /// The path was down, and no larger size than the base has passed since: packets of the base
+    /// size may be cut, since IPv4 has paths that carry less.
+    pub(crate) may_cut: bool,
     /// A Ping is to be sent.
     pub(crate) ping: bool,
     /// Size of the peer's socket buffer, in bytes.
@@ -133,6 +136,7 @@ impl Path {
             base_octets: datagram_octets,
             mtu: MtuSearch::new(datagram_octets, datagram_octets),
             suspect: MtuSuspect::new(),
+            may_cut: false,
             ping: false,
             room_octets: u64::MAX,
             peer_floor: 0,
@@ -280,6 +284,7 @@ impl Path {
             let octets = self.mtu.handle_black_hole();
             self.use_datagrams_of(octets);
             self.suspect = MtuSuspect::new();
+            self.may_cut = true;
         }
     }
 
@@ -316,6 +321,7 @@ impl Path {
         self.mtu = MtuSearch::new(self.base_octets, goal);
         self.recovery.forget_sizes();
         self.suspect = MtuSuspect::new();
+        self.may_cut = false;
     }
 
     /// Applies the fates of probes and of large and small packets to the datagram size.
@@ -337,6 +343,7 @@ impl Path {
             } else if let Some(octets) = self.mtu.handle_acked(octets) {
                 self.use_datagrams_of(octets);
                 self.suspect = MtuSuspect::new();
+                self.may_cut = false;
             }
         }
     }

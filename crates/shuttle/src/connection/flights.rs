@@ -81,7 +81,8 @@ impl ShuttleConnection {
                 // A path that has become too small for the segment, and carries no fragments, would
                 // never answer (S-55).
                 let path = &mut self.paths[at];
-                path.ping = out.may_fragment && path.recovery.is_outage();
+                let is_large = out.lengths.iter().any(|octets| *octets > path.datagram_octets);
+                path.ping = is_large && path.recovery.is_outage();
                 return true;
             }
         }

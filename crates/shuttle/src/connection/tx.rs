@@ -21,6 +21,9 @@ const RANGES_MAX: usize = 1000;
 const UNASKED_MAX: u64 = 1 << 16;
 /// Longest interval between repetitions of a Request or a Close, 4 s.
 const REPEAT_NS_MAX: u64 = 4_000_000_000;
+/// Requests in a row that may not be cut on the way: later ones may meet a path of IPv4 that does
+/// not carry a whole one.
+const WHOLE_REQUESTS: u32 = 2;
 /// Size of route validation packets in bytes: the minimum path MTU, so that the route is known to
 /// carry it.
 const CHALLENGE_OCTETS: usize = 1200;
@@ -78,6 +81,7 @@ impl ShuttleConnection {
         (*sent_ns, *sent) = (Some(now_ns), *sent + 1);
         let wait_ns = self.config.initial_rtt_ns.saturating_mul(1 << (*tries).min(10));
         *next_ns = now_ns + wait_ns.min(REPEAT_NS_MAX);
+        out.may_fragment = *tries >= WHOLE_REQUESTS;
         *tries += 1;
         let route = self.paths[0].route;
         put_hello(request, route, out);
