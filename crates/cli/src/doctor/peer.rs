@@ -4,7 +4,7 @@
 //! A second of probes tells loss and round trip; the rest takes a few round trips.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -128,7 +128,7 @@ fn ask(address: SocketAddr, report: &mut DoctorReport) -> io::Result<()> {
     let count: ProbeCount = lines.hear()?;
     report.add(probes.verdict(&count, address));
     if probes.returned > 0 {
-        report.add(path_mtu(sizes));
+        report.add(path_mtu(sizes, address));
         report.add(unasked_verdict(unasked));
     }
     report.add(translation(local, peer.you, count.from, udp.local_addr()?));
@@ -279,10 +279,17 @@ fn carried(udp: &UdpSocket, token: u64) -> io::Result<usize> {
     Ok(largest)
 }
 
-fn path_mtu(largest: usize) -> CheckResult {
+fn path_mtu(largest: usize, address: SocketAddr) -> CheckResult {
+    let advice = match address.ip().to_canonical() {
+        IpAddr::V4(_) => {
+            "look at the tunnels on the way: below a path MTU of 1228 bytes weft0 is slow, and \
+             does not connect where fragments are dropped"
+        }
+        IpAddr::V6(_) => "Weft needs a path MTU of 1280 bytes; look at the tunnels on the way",
+    };
     match largest {
-        0 => CheckResult::wrong("path mtu", "datagrams of 1200 bytes do not come back")
-            .advise("Weft needs a path MTU of 1280 bytes; look at the tunnels on the way"),
+        0 => CheckResult::wrong("path mtu", "datagrams of 1200 bytes do not come back whole")
+            .advise(advice),
         largest => {
             CheckResult::fine("path mtu", format!("datagrams of {largest} bytes come back whole"))
         }
@@ -336,15 +343,40 @@ fn translation(
     }
 }
 
-/// Sends a datagram; one that is too long for the path is lost on it.
+/// Sends a datagram; one that the path or a filter does not take is lost on it.
 fn send(udp: &UdpSocket, bytes: &[u8]) -> io::Result<()> {
-    match udp.send(bytes) {
-        Err(error) if error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error()) => Ok(()),
-        // What ICMP says of an earlier one.
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
-        sent => sent.map(drop),
+    send_by(|| udp.send(bytes))
+}
+
+/// Calls `send`, and once more after an error of the path: it may be what ICMP says of an earlier
+/// datagram, which the kernel tells in place of sending this one.
+fn send_by(mut send: impl FnMut() -> io::Result<usize>) -> io::Result<()> {
+    for _ in 0..2 {
+        match send() {
+            Err(error) if is_of_path(&error) => {}
+            sent => return sent.map(drop),
+        }
     }
+    Ok(())
+}
+
+/// Whether a datagram is lost on the way, as ICMP, the device or a filter of this host says: that
+/// is what the probes are to find.
+fn is_of_path(error: &io::Error) -> bool {
+    let told = [
+        Errno::CONNREFUSED,
+        Errno::HOSTDOWN,
+        Errno::HOSTUNREACH,
+        Errno::NETUNREACH,
+        Errno::NONET,
+        Errno::NOPROTOOPT,
+        Errno::OPNOTSUPP,
+        Errno::PROTO,
+        Errno::MSGSIZE,
+        Errno::ACCESS,
+        Errno::PERM,
+    ];
+    Errno::from_io_error(error).is_some_and(|error| told.contains(&error))
 }
 
 /// The next datagram before `until`.
@@ -364,7 +396,7 @@ fn receive(udp: &UdpSocket, until: Moment) -> io::Result<Option<Vec<u8>>> {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Ok(None);
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            Err(error) if is_of_path(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -431,6 +463,30 @@ mod tests {
             |apart_ns| clocks(second, second + apart_ns, Duration::from_millis(200)).outcome;
         assert_eq!(outcome(second), Severity::Ok);
         assert_eq!(outcome(2 * second), Severity::Wrong);
+    }
+
+    /// The kernel tells the error once, and in place of sending.
+    #[test]
+    fn what_icmp_says_of_an_earlier_probe_costs_no_other() {
+        let too_long = || Err(Errno::MSGSIZE.into());
+        for errors in 0..4 {
+            let mut told = 0;
+            let outcome = send_by(|| {
+                told += 1;
+                if told <= errors { too_long() } else { Ok(5) }
+            });
+            assert!(outcome.is_ok(), "{errors}");
+            assert_eq!(told, (errors + 1).min(2), "{errors}");
+        }
+        assert!(send_by(|| Err(Errno::BADF.into())).is_err());
+    }
+
+    #[test]
+    fn the_least_mtu_is_that_of_the_family() {
+        let advice = |ip: &str| format!("{:?}", path_mtu(0, format!("{ip}:9").parse().unwrap()));
+        assert!(advice("192.0.2.1").contains(" 1228 "));
+        assert!(advice("[::ffff:192.0.2.1]").contains(" 1228 "));
+        assert!(advice("[2001:db8::1]").contains(" 1280 "));
     }
 
     #[test]
