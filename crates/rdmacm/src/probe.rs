@@ -40,6 +40,14 @@ const ANSWER_OCTETS: usize = 256;
 const GRACE_ROUND_TRIPS: u32 = 2;
 const GRACE_MIN: Duration = Duration::from_millis(20);
 
+/// Once TCP has answered, so many further Probes may be lost, a round trip of TCP apart within
+/// these limits, before nobody takes Requests: an application that has objects on one device fails
+/// on the other.
+const PROBES_LOST: u32 = 4;
+const PROBE_STEP_MAX: Duration = Duration::from_millis(200);
+/// They are not waited for longer than until so long after the first Probe.
+const PROBES_END: Duration = Duration::from_millis(1200);
+
 /// What was found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeVerdict {
@@ -68,6 +76,10 @@ pub(crate) struct PeerProbe {
     introduction: Introduction,
     /// The host said that nobody takes Requests.
     pub(crate) refused: bool,
+    /// It has ever said so.
+    was_refused: bool,
+    /// Probes since TCP has answered, as far as they count, and when the last of them left.
+    asked_up: (u32, Moment),
     check: Option<Check>,
     began: Moment,
     pause: Duration,
@@ -105,7 +117,7 @@ impl PeerProbe {
         let token = host.reactor().add(datagram.as_fd(), Interest::READ, source);
         let began = clock::now();
         let here = datagram.local_addr()?.port();
-        let probe = Self {
+        let mut probe = Self {
             host: Arc::clone(host),
             peer,
             transport,
@@ -118,6 +130,8 @@ impl PeerProbe {
                 refused: false,
             },
             refused: false,
+            was_refused: false,
+            asked_up: (0, began),
             check: None,
             began,
             pause: config::PROBE_PAUSE,
@@ -146,7 +160,10 @@ impl PeerProbe {
     }
 
     /// A Probe that cannot leave is lost, as on the way.
-    fn ask(&self) {
+    fn ask(&mut self) {
+        if self.up().is_some() && self.asked_up.0 <= PROBES_LOST {
+            self.asked_up = (self.asked_up.0 + 1, clock::now());
+        }
         let Identity { cid, nonce, .. } = self.introduction.identity;
         let _lost = self.datagram.send(&Hello::probe(cid, nonce).encode());
     }
@@ -192,7 +209,9 @@ impl PeerProbe {
                         return true;
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::ConnectionRefused => self.refused = true,
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                    (self.refused, self.was_refused) = (true, true);
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
@@ -201,9 +220,8 @@ impl PeerProbe {
 
     fn judge(&self, now: Moment) -> Option<ProbeVerdict> {
         let iwarp = ProbeVerdict::Device(DeviceKind::Iwarp);
-        let check = self.check.as_ref();
-        if let Some((since, took)) = check.and_then(|check| check.up) {
-            return (self.refused || now >= since + grace(took)).then_some(iwarp);
+        if let Some(settled) = self.settled() {
+            return (self.refused || now >= settled).then_some(iwarp);
         }
         let late = self.is_nobody_there() && now >= self.patience;
         let quiet = self.transport == CmTransport::Shuttle
@@ -231,10 +249,30 @@ impl PeerProbe {
         if self.is_nobody_there() {
             pause = config::before_redial(pause, clock::now(), self.patience);
         }
-        match self.check.as_ref().and_then(|check| check.up) {
-            Some((_, took)) => pause.min(grace(took)),
-            None => pause.min(MENTIONED_AFTER),
+        match (self.up(), self.settled()) {
+            (Some((_, took)), Some(settled)) => {
+                probe_step(took).min(settled.saturating_duration_since(clock::now()))
+            }
+            _ => pause.min(MENTIONED_AFTER),
         }
+    }
+
+    /// Since when somebody is known to be there, and how long the answer took.
+    fn up(&self) -> Option<(Moment, Duration)> {
+        self.check.as_ref()?.up
+    }
+
+    /// When nobody takes Requests, if TCP has answered and nothing comes by UDP.
+    fn settled(&self) -> Option<Moment> {
+        let (since, took) = self.up()?;
+        let least = since + grace(took);
+        if self.was_refused {
+            return Some(least);
+        }
+        let end = least.max(self.began + PROBES_END);
+        let (count, at) = self.asked_up;
+        let all_left = count > PROBES_LOST;
+        Some(if all_left { end.min(least.max(at + grace(took))) } else { end })
     }
 
     fn is_nobody_there(&self) -> bool {
@@ -246,6 +284,11 @@ impl PeerProbe {
 /// How long an answer over UDP may take, where one of TCP took so long.
 fn grace(took: Duration) -> Duration {
     (took * GRACE_ROUND_TRIPS).max(GRACE_MIN)
+}
+
+/// How long after a Probe the next one follows, where an answer of TCP took so long.
+fn probe_step(took: Duration) -> Duration {
+    took.clamp(GRACE_MIN, PROBE_STEP_MAX)
 }
 
 impl Check {

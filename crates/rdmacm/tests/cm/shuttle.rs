@@ -1,6 +1,7 @@
 //! Connections over Shuttle, and how it is found out that a peer takes them.
 
 use std::io::Read;
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use weft_host::{CmTransport, DeviceKind};
 use weft_rdmacm::{
     CmEvent, CmId, ConnParam, EventChannel, EventKind, IdEvent, PortSpace, QpTerms, config,
 };
+use weft_rnic::wire::shuttle::hello::Hello;
 use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
 
 use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server, ready_side};
@@ -263,6 +265,45 @@ fn a_peer_that_listens_over_tcp_alone_is_reached_there() {
     let far = crate::common::ready_side();
     request.id.accept(&params(b"yes"), &far.qp).unwrap();
     assert_eq!(client.expect(EventKind::Established).private_data, b"yes");
+}
+
+/// Answers the Probe after the first `lost`, and nothing else.
+fn answer_after(lost: usize, socket: &UdpSocket) {
+    let mut room = [0; 2048];
+    for _ in 0..lost {
+        socket.recv_from(&mut room).unwrap();
+    }
+    let (len, from) = socket.recv_from(&mut room).unwrap();
+    let answer = Hello::parse(&room[..len]).unwrap().probed().expect("a Probe").encode();
+    socket.send_to(&answer, from).unwrap();
+}
+
+/// An application that has objects on the device of one transport fails on that of the other.
+#[test]
+fn a_peer_by_tcp_is_asked_often_whether_it_takes_shuttle() {
+    let (_listener, addr) = raw_server();
+    let socket = UdpSocket::bind(addr).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| answer_after(5, &socket));
+        let client = End::towards(CmTransport::Auto, PortSpace::Tcp, addr);
+        assert_eq!(client.id.personality(), DeviceKind::Roce);
+    });
+}
+
+/// A firewall that drops UDP costs little time.
+#[test]
+fn a_peer_by_tcp_whose_udp_is_silent_is_reached_there_soon() {
+    let (_listener, addr) = raw_server();
+    let _silent = UdpSocket::bind(addr).unwrap();
+    let took = || {
+        let start = weft_os::clock::now();
+        let client = End::towards(CmTransport::Auto, PortSpace::Tcp, addr);
+        assert_eq!(client.id.personality(), DeviceKind::Iwarp);
+        start.elapsed()
+    };
+    let soon = (0..ATTEMPTS).map(|_| took()).min().unwrap();
+    assert!(soon < Duration::from_millis(350), "{soon:?}");
 }
 
 #[test]
