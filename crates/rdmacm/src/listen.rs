@@ -150,7 +150,7 @@ impl CmId {
             new.terms.take_retries(event.terms);
         }
         if let IdStage::Listening(listener) = &mut inner.stage {
-            listener.announced.push(id.me());
+            listener.note_announced(id.me());
             listener.keep(IdEvent { id, listen: Some(listen), event, join: None }, ends);
         }
         self.tell_requests(&mut inner, clock::now());
@@ -172,12 +172,9 @@ impl CmId {
     /// ([`CmId::part`]); who listens promptly does not wait for them.
     fn settle_accepted(&self, peer: Option<IpAddr>) -> Vec<Weak<CmId>> {
         let theirs = {
-            let mut inner = self.lock();
-            let prompt = inner.is_prompt();
-            let IdStage::Listening(listener) = &mut inner.stage else { return Vec::new() };
-            let (open, theirs) = listener.accepted_from(peer, prompt);
-            listener.announced = open;
-            theirs
+            let inner = self.lock();
+            let IdStage::Listening(listener) = &inner.stage else { return Vec::new() };
+            listener.accepted_from(peer, inner.is_prompt())
         };
         theirs.iter().for_each(|id| id.settle_link());
         theirs.iter().filter(|id| id.is_parting()).map(|id| id.me()).collect()

@@ -44,6 +44,12 @@ impl StreamAcceptor {
     }
 }
 
+/// Connections of a host that are looked at before its next request is told, and those among which
+/// they and the requests that it has are looked for: a client that comes again has ended one that
+/// it had lately.
+const SETTLED_MAX: usize = 16;
+const SEEN_MAX: usize = 256;
+
 /// A request that the application is not told of before the ends of connections that its sender's
 /// host had here.
 struct RequestBehindEnds {
@@ -67,8 +73,11 @@ pub(crate) struct CmListener {
     /// Requests that the application has not read.
     pub(crate) unread: usize,
     pub(crate) half_open: VecDeque<Arc<HalfOpen>>,
-    /// Requests that were announced, and those that have become connections, until these end.
-    pub(crate) announced: Vec<Weak<CmId>>,
+    /// Requests that were announced, and those that have become connections, until these end; some
+    /// are of ids that are no more.
+    announced: VecDeque<Weak<CmId>>,
+    /// Of how many the list is cleaned next.
+    clean_at: usize,
     /// Requests that are yet to be told, in the order in which they came.
     untold: VecDeque<RequestBehindEnds>,
     /// When it is looked next whether one of these is to be told.
@@ -88,7 +97,7 @@ impl CmListener {
             0 => config::BACKLOG_MAX,
             some => some.min(config::BACKLOG_MAX),
         };
-        let (half_open, announced) = (VecDeque::new(), Vec::new());
+        let (half_open, announced) = (VecDeque::new(), VecDeque::new());
         let host = Arc::clone(host);
         Self {
             host,
@@ -99,6 +108,7 @@ impl CmListener {
             unread: 0,
             half_open,
             announced,
+            clean_at: SETTLED_MAX,
             untold: VecDeque::new(),
             next_look: None,
         }
@@ -174,32 +184,31 @@ impl CmListener {
         Ok((stream, door.lanes.clone()))
     }
 
-    /// The requests that no refusal has answered and whose connections, if there are any, are not
-    /// over; and those of them that `peer` made and the application has accepted. With `pending`
-    /// only those that are not connected yet.
-    pub(crate) fn accepted_from(
-        &self,
-        peer: Option<IpAddr>,
-        pending: bool,
-    ) -> (Vec<Weak<CmId>>, Vec<Arc<CmId>>) {
-        let (mut open, mut theirs) = (Vec::new(), Vec::new());
-        for id in self.announced.iter().filter_map(Weak::upgrade) {
-            let state = id.state();
-            let counts = match state {
-                CmState::ConnectRequest | CmState::Accepting => true,
-                CmState::Connected | CmState::Disconnecting => !pending,
-                _ => false,
-            };
-            if !counts {
-                continue;
-            }
-            open.push(id.me());
-            let same = id.peer_addr().map(|addr| addr.ip()) == peer;
-            if same && state != CmState::ConnectRequest {
-                theirs.push(id);
-            }
+    /// A request was announced, of this id.
+    pub(crate) fn note_announced(&mut self, id: Weak<CmId>) {
+        if self.announced.len() >= self.clean_at {
+            let is_open = |id: &Weak<CmId>| id.upgrade().is_some_and(|id| is_open(id.state()));
+            self.announced.retain(is_open);
+            self.clean_at = SETTLED_MAX.max(2 * self.announced.len());
         }
-        (open, theirs)
+        self.announced.push_back(id);
+    }
+
+    /// The latest requests of `peer` that the application has accepted and that are not over; with
+    /// `pending` only those that are not connected yet.
+    pub(crate) fn accepted_from(&self, peer: Option<IpAddr>, pending: bool) -> Vec<Arc<CmId>> {
+        let mut connected = if pending { 0 } else { SETTLED_MAX };
+        let mut counts = |id: &Arc<CmId>| match id.state() {
+            CmState::Accepting => true,
+            CmState::Connected | CmState::Disconnecting if connected > 0 => {
+                connected -= 1;
+                true
+            }
+            _ => false,
+        };
+        let of_peer = |id: &Arc<CmId>| id.peer_addr().map(|addr| addr.ip()) == peer;
+        let latest = self.announced.iter().rev().take(SEEN_MAX).filter_map(Weak::upgrade);
+        latest.filter(of_peer).filter(|id| counts(id)).collect()
     }
 
     /// Keeps a request that is to be told once none of `ends` is kept from the application.
@@ -242,6 +251,14 @@ impl CmListener {
         let oldest = self.half_open.pop_front();
         oldest.map(|oldest| oldest.close()).is_some()
     }
+}
+
+/// Whether a request may yet become a connection, or is one that is not over.
+fn is_open(state: CmState) -> bool {
+    matches!(
+        state,
+        CmState::ConnectRequest | CmState::Accepting | CmState::Connected | CmState::Disconnecting
+    )
 }
 
 /// What an error of accept means for the listener.

@@ -303,7 +303,7 @@ fn a_peer_by_tcp_whose_udp_is_silent_is_reached_there_soon() {
         start.elapsed()
     };
     let soon = (0..ATTEMPTS).map(|_| took()).min().unwrap();
-    assert!(soon < Duration::from_millis(350), "{soon:?}");
+    assert!(soon < Duration::from_secs(1), "{soon:?}");
 }
 
 #[test]
