@@ -325,7 +325,7 @@ impl Connection {
     /// [`Error::Rejected`] by the peer, [`Error::Unreachable`] with the reason,
     /// [`Error::TimedOut`], [`Error::Forbidden`] if both have no key in common,
     /// [`Error::Invalid`] for a queue pair that is not new, [`Error::DeviceReset`],
-    /// [`Error::System`].
+    /// [`Error::System`]. A queue pair whose connection was rejected has failed.
     pub fn open(
         qp: &QueuePair,
         to: SocketAddr,

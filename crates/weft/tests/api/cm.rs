@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use weft_rdma::{Connection, DeviceKind, Error, Listener, Work};
+use weft_rdma::{Connection, DeviceKind, Error, Listener, QpState, Work};
 
 use crate::side::{BOTH, LIMIT, Side};
 
@@ -178,12 +178,14 @@ fn a_queue_pair_is_connected_once_and_by_its_own_device() {
     let client = thread::spawn(move || {
         let side = Side::new(DeviceKind::Iwarp);
         let refused = Connection::open(&side.qp, to, b"", LIMIT).is_err();
+        assert_eq!(side.qp.state(), QpState::Err);
+        let side = Side::new(DeviceKind::Iwarp);
         let connection = Connection::open(&side.qp, to, b"", LIMIT).unwrap();
         let again = Connection::open(&side.qp, to, b"", LIMIT);
         (refused, connection, again.is_err())
     });
     let foreign = Side::new(DeviceKind::Roce);
-    // What does not fit refuses the peer, whose queue pair may try again.
+    // What does not fit refuses the peer, which may try again with another queue pair.
     assert!(listener.accept().unwrap().accept(&foreign.qp, b"").is_err());
     let fitting = Side::new(DeviceKind::Iwarp);
     let accepted = listener.accept().unwrap().accept(&fitting.qp, b"").unwrap();
