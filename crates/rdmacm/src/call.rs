@@ -120,13 +120,14 @@ impl CmId {
         let peer = inner.peer.ok_or(Misuse::Invalid("nobody to connect to"))?;
         let local = inner.local.unwrap_or_else(|| wildcard(&peer));
         log::debug!("connecting to {peer} from {local} over Shuttle");
-        let permitted = inner.channel.host().secrecy().permit(local.ip(), peer.ip());
-        // Where nobody takes a Request over UDP, that is what is reported. Whether somebody would
-        // by TCP was not asked, by the same policy: that has been said.
-        if permitted.is_err() && inner.introduction.as_ref().is_some_and(|known| known.refused) {
+        // Where nobody is, that is what is reported, not the policy.
+        if inner.introduction.as_ref().is_some_and(|known| known.refused)
+            && !inner.channel.host().secrecy().permits(local.ip(), peer.ip())
+        {
+            log::info!("nobody takes Requests over UDP at {peer}; the policy keeps TCP unasked");
             return Err(std::io::Error::from_raw_os_error(libc::ECONNREFUSED).into());
         }
-        permitted?;
+        inner.channel.host().secrecy().permit(local.ip(), peer.ip())?;
         weft_net::socket::connect(std::os::fd::AsFd::as_fd(&fd), &peer)?;
         let port = Arc::new(UdpPort::adopt(fd)?);
         let mut param = param.clone();
