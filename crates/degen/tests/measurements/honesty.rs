@@ -156,8 +156,8 @@ fn a_full_queue_delays_by_its_length() -> Result<(), String> {
     let words = "10ms 100mbit queue=250kB";
     let blast = tool("blast 40000 1400 15000");
     let command = format!("{blast} >/dev/null & ping -c 15 -i 0.1 $WAN_FAR; wait");
-    // The first pings may be earlier than the datagrams, some find the queue full, and others a part
-    // of it empty, when the sender has waited for a processor.
+    // The first pings may be earlier than the datagrams, some find the queue full, and others find
+    // it shorter, when the sender has waited for a processor.
     let output = on(words, Some(&tool("sink")), &command)?;
     let times = ping_times(&output)?;
     let high = times[times.len() * 4 / 5];
