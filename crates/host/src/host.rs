@@ -16,6 +16,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
@@ -451,10 +452,10 @@ impl Host {
         self.local().tcp_ports.note(holder);
     }
 
-    /// Frees the TCP port `number`, which the application wants; whether this process held it and
-    /// could do without.
-    pub fn free_tcp_port(&self, number: u16) -> bool {
-        self.running().is_some_and(|local| local.tcp_ports.free(number))
+    /// Frees the TCP port of `wanted`, where the application wants a socket; whether this process
+    /// held it and could do without.
+    pub fn free_tcp_port(&self, wanted: SocketAddr) -> bool {
+        self.running().is_some_and(|local| local.tcp_ports.free(wanted))
     }
 
     /// Fails a call for a device that is to fail.

@@ -3,14 +3,15 @@
 //! A listener of rdma-cm that serves both transports has its port in TCP and in UDP. On an adapter
 //! rdma-cm's ports are not those of sockets, so programs listen at one number by both.
 
+use std::net::SocketAddr;
 use std::sync::Weak;
 
 use weft_sync::Mutex;
 
 /// What holds a TCP port and can do without it.
 pub trait TcpPortHolder: Send + Sync {
-    /// Frees `port`, if it is the one that this holds; whether it did.
-    fn give_up(&self, port: u16) -> bool;
+    /// Frees the port, if a socket at `wanted` cannot be had because of this; whether it did.
+    fn give_up(&self, wanted: SocketAddr) -> bool;
 }
 
 /// Those of a process.
@@ -25,9 +26,9 @@ impl TcpPorts {
         holders.push(holder);
     }
 
-    /// Frees `port`; whether anybody held it.
-    pub fn free(&self, port: u16) -> bool {
+    /// Frees the port of `wanted`; whether anybody held it. By the wildcard several may.
+    pub fn free(&self, wanted: SocketAddr) -> bool {
         let holders: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
-        holders.iter().filter(|holder| holder.give_up(port)).count() > 0
+        holders.iter().filter(|holder| holder.give_up(wanted)).count() > 0
     }
 }

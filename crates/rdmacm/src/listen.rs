@@ -228,9 +228,14 @@ impl Answering for CmId {
 /// The application binds a socket of its own to the port of a listener, as programs do that listen
 /// by every means there is (UCX): the listener goes on by Shuttle alone.
 impl TcpPortHolder for CmId {
-    fn give_up(&self, port: u16) -> bool {
+    fn give_up(&self, wanted: SocketAddr) -> bool {
         let mut inner = self.lock();
-        let Some(at) = inner.local.filter(|at| at.port() == port) else { return false };
+        let meets = |at: &SocketAddr| {
+            let [own, other] = [*at, wanted].map(|addr| addr.ip().to_canonical());
+            let is_any = own.is_unspecified() || other.is_unspecified();
+            at.port() == wanted.port() && (is_any || own == other)
+        };
+        let Some(at) = inner.local.filter(meets) else { return false };
         let IdStage::Listening(listener) = &mut inner.stage else { return false };
         if !listener.serves_both() {
             return false;

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::mem::size_of;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use weft_os::calls::LibraryCall;
@@ -30,7 +31,7 @@ pub unsafe extern "C" fn bind(
         return bound;
     }
     // SAFETY: as for the C function.
-    let frees = unsafe { port_of(fd, addr, len) }.is_some_and(free);
+    let frees = unsafe { wanted(fd, addr, len) }.is_some_and(free);
     if frees {
         // SAFETY: the caller's arguments.
         return unsafe { real(fd, addr, len) };
@@ -38,11 +39,15 @@ pub unsafe extern "C" fn bind(
     errno::minus_one(libc::EADDRINUSE)
 }
 
-/// The TCP port that `fd` is to be bound to.
+/// The address of TCP that `fd` is to be bound to.
 ///
 /// # Safety
 /// `addr` has `len` bytes.
-unsafe fn port_of(fd: c_int, addr: *const libc::sockaddr, len: libc::socklen_t) -> Option<u16> {
+unsafe fn wanted(
+    fd: c_int,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> Option<SocketAddr> {
     // SAFETY: nobody else closes it during the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let kind = options::option(socket, libc::SOL_SOCKET, libc::SO_TYPE)?;
@@ -56,10 +61,10 @@ unsafe fn port_of(fd: c_int, addr: *const libc::sockaddr, len: libc::socklen_t) 
         return None;
     }
     // SAFETY: the address is as long as its family says.
-    Some(unsafe { sockaddr::read(addr) }?.port())
+    unsafe { sockaddr::read(addr) }
 }
 
-fn free(port: u16) -> bool {
+fn free(wanted: SocketAddr) -> bool {
     let _call = LibraryCall::begin();
-    rdma::host_so_far().is_some_and(|host| host.free_tcp_port(port))
+    rdma::host_so_far().is_some_and(|host| host.free_tcp_port(wanted))
 }

@@ -24,12 +24,22 @@ int main(void)
 {
 	struct rdma_conn_param param = { .retry_count = 7 };
 	struct rdma_cm_id *listener, *near, *far;
-	int tcp, caller;
+	struct sockaddr_in elsewhere;
+	int tcp, caller, other, third;
 	char byte = 'x';
 
 	events = rdma_create_event_channel();
 	listener = listening(RDMA_PS_TCP);
 	CHECK(is_in_use(SOCK_DGRAM));
+	/* At another address nobody is in its way. */
+	elsewhere = address;
+	elsewhere.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+	other = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(bind(other, (struct sockaddr *)&elsewhere, sizeof elsewhere) == 0);
+	third = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(bind(third, (struct sockaddr *)&elsewhere, sizeof elsewhere) && errno == EADDRINUSE);
+	close(third);
+	fprintf(stderr, "elsewhere\n");
 	tcp = at_the_port(SOCK_STREAM);
 	CHECK(listen(tcp, 1) == 0 && is_in_use(SOCK_STREAM));
 
