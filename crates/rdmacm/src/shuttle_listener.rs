@@ -6,7 +6,8 @@
 //! socket, which hands it on ([`Demux`]). What comes for such a connection from elsewhere is heard
 //! here, and handed to it: its peer is behind a box that has begun to translate its address anew.
 //! For that it outlasts the id that listens, until its last connection is over, or until somebody
-//! asks for a connection, who may mean another listener at the same number.
+//! asks for a connection, who may mean another listener at the same number. While a Request waits
+//! for the application's answer, the socket stays, and who asks meanwhile is refused.
 //!
 //! Invariant: a Request is announced and answered at most once each, however often it comes, and
 //! not before its sender may be spoken to, has the key if there is one, and has shown that it
@@ -65,13 +66,23 @@ type Asked = (u64, Ticket, Option<(ConnRequest, cm::IdMachine, CmEvent)>);
 /// The socket of a listener, and for whom it is kept.
 #[derive(Default)]
 struct Post {
-    /// Until nobody needs it; Requests that wait keep the socket longer.
+    /// Until nobody needs it.
     port: Option<Arc<UdpPort>>,
     token: Option<Token>,
     /// Requests are taken.
     listens: bool,
+    /// Requests that wait for an answer.
+    waiting: usize,
     /// Connections that were granted here.
     connections: usize,
+}
+
+impl Post {
+    /// Whether who asks for a connection is heard, if only to be refused: a socket that nobody
+    /// reads would leave it without an answer.
+    fn hears(&self) -> bool {
+        self.listens || self.waiting > 0
+    }
 }
 
 /// A Request that waits for an answer.
@@ -120,20 +131,19 @@ impl ShuttleListener {
         });
         let source: Arc<dyn Pollable> = listener.clone();
         let token = Some(host.reactor().add(port.as_fd(), Interest::READ, source));
-        *listener.post() = Post { port: Some(port), token, listens: true, connections: 0 };
+        *listener.post() = Post { port: Some(port), token, listens: true, ..Post::default() };
         listener
     }
 
     /// Takes no more Requests; those that wait may still be answered.
     pub fn stop(&self) {
-        self.endpoint().listen(None);
         let mut post = self.post();
         post.listens = false;
         if let Some(port) = &post.port {
             // Where it cannot be shared, others cannot listen here until its connections are over.
             let _shared = socket::share(port.as_fd());
         }
-        self.leave_if_idle(post);
+        self.stop_if_unheard(post);
     }
 
     /// Its socket, while it has one.
@@ -145,9 +155,17 @@ impl ShuttleListener {
         self.post.lock()
     }
 
+    /// Takes no Requests any more if none waits for an answer.
+    fn stop_if_unheard(&self, post: MutexGuard<'_, Post>) {
+        if !post.hears() {
+            self.leave_if_idle(post);
+            self.endpoint().listen(None);
+        }
+    }
+
     /// Gives the socket up if nobody needs it.
     fn leave_if_idle(&self, post: MutexGuard<'_, Post>) {
-        if !post.listens && post.connections == 0 {
+        if !post.hears() && post.connections == 0 {
             self.leave(post);
         }
     }
@@ -233,9 +251,11 @@ impl ShuttleListener {
         let words = words::padded(greeting.private_data, words::words_in_request(self.space));
         let mut machine = cm::IdMachine::from_request(roce(self.space), peer, words, terms);
         let event = machine.poll_event()?;
+        let (listener, port) = (self.me.upgrade()?, self.port()?);
+        self.post().waiting += 1;
         let ask = ConnRequest {
-            listener: self.me.upgrade()?,
-            port: self.port()?,
+            listener,
+            port,
             ticket,
             route,
             purpose: greeting.purpose,
@@ -247,7 +267,7 @@ impl ShuttleListener {
     }
 
     fn announce(&self, (now_ns, ticket, ask): Asked) {
-        match (ask, self.owner.upgrade()) {
+        match (ask, self.owner.upgrade().filter(|_| self.post().listens)) {
             (Some((ask, machine, event)), Some(owner)) => {
                 owner.announce_ask(ask, machine, event);
             }
@@ -287,7 +307,7 @@ impl ShuttleListener {
 
     fn hear(&self, now_ns: u64, from: (Route, bool), datagram: &mut [u8]) {
         let post = self.post();
-        if !post.listens && asks(datagram) {
+        if !post.hears() && asks(datagram) {
             return self.leave(post);
         }
         drop(post);
@@ -345,6 +365,14 @@ impl ConnRequest {
     pub fn refuse(&self, reason: u16, private_data: &[u8]) {
         let now_ns = ns_at(clock::now());
         self.listener.refuse(now_ns, self.ticket, (reason, private_data), Some(&self.port));
+    }
+}
+
+impl Drop for ConnRequest {
+    fn drop(&mut self) {
+        let mut post = self.listener.post();
+        post.waiting -= 1;
+        self.listener.stop_if_unheard(post);
     }
 }
 

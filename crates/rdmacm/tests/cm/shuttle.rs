@@ -247,6 +247,25 @@ fn where_nobody_listens_the_host_says_so() {
     }
 }
 
+/// A request that waits for its answer keeps the socket of a listener that is gone; who asks there
+/// meanwhile would wait for an answer until it gives up.
+#[test]
+fn where_nobody_listens_any_more_the_host_says_so_while_a_request_waits() {
+    let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
+    let to = server.id.local_addr().unwrap();
+    let clients = [(); 2].map(|()| End::towards(CmTransport::Shuttle, PortSpace::Tcp, to));
+    let (near, far) = ([side(), side()], side());
+    clients[0].id.connect(&params(b""), &near[0].qp).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    server.id.destroy();
+    clients[1].id.connect(&params(b""), &near[1].qp).unwrap();
+    assert_eq!(clients[1].expect(EventKind::Rejected).status, NOBODY_LISTENS);
+    request.id.accept(&params(b""), &far.qp).unwrap();
+    clients[0].expect(EventKind::Established);
+    request.id.destroy();
+    clients[0].expect(EventKind::Disconnected);
+}
+
 #[test]
 fn a_peer_that_listens_over_tcp_alone_is_reached_there() {
     let server = End::listening(CmTransport::Iwarp, PortSpace::Tcp);
