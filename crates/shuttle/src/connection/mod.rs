@@ -1,15 +1,18 @@
-//! Connection: state, commands and events. Transmission is in `tx` and `flights`, reception in
-//! `rx`, the handshake in `handshake`, timers in `timer`, observation in `status`.
+//! Connection: state, commands and events. Those of its streams are in `streams`, of its paths in
+//! `paths`. Transmission is in `tx` and `flights`, reception in `rx`, the handshake in `handshake`,
+//! timers in `timer`, observation in `status`.
 
 mod flights;
 mod handshake;
+mod paths;
 mod rx;
 mod status;
+mod streams;
 mod time_wait;
 mod timer;
 mod tx;
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 pub use handshake::PeerRequest;
@@ -20,9 +23,8 @@ use weft_wire::shuttle::hello::{HelloLimits, Modules};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
-use crate::ack::AckPace;
-use crate::config::{Identity, MAX_PATHS, ShuttleConfig};
-use crate::error::{ConnectionEnd, ShuttleMisuse};
+use crate::config::{Identity, ShuttleConfig};
+use crate::error::ConnectionEnd;
 use crate::flight_builder::DataBody;
 use crate::noise::Agreement;
 use crate::pacer::Cap;
@@ -31,7 +33,7 @@ use crate::protect::Guard;
 use crate::recovery::AckOutcome;
 use crate::stream::set::StreamSet;
 use crate::stream::table::StreamTable;
-use crate::stream::{Credit, Placement, Profile, Repair, StreamState};
+use crate::stream::{Placement, Repair};
 
 /// Longest wait of a responder that is closed for the first packet of its initiator (S-20), 10 s:
 /// the initiator repeats its Request each 4 s at least.
@@ -301,14 +303,6 @@ impl ShuttleConnection {
         forget_ns <= now_ns
     }
 
-    /// Sets the size of the peer's socket buffer in bytes. Bytes in flight stay below it on paths
-    /// shorter than 2 ms.
-    pub fn set_peer_room(&mut self, octets: u64) {
-        for path in &mut self.paths {
-            path.room_octets = octets;
-        }
-    }
-
     /// Says whether the owner knows by itself when the peer ends, as of a process of its own host,
     /// and so does the peer's of this end: as long as it does, nothing is sent to show that
     /// somebody is there, and silence ends nothing (S-21).
@@ -326,143 +320,6 @@ impl ShuttleConnection {
     /// The next event, if any.
     pub fn poll_event(&mut self) -> Option<ShuttleEvent> {
         self.events.pop_front()
-    }
-
-    /// Opens `stream` for sending with `weight` relative to the other streams.
-    ///
-    /// # Errors
-    /// If the connection is not open, or the peer allows fewer streams.
-    pub fn open_stream(&mut self, stream: StreamId, weight: u32) -> Result<(), ShuttleMisuse> {
-        self.shape_stream(stream, Profile { weight, ..Profile::default() })
-    }
-
-    /// Opens `stream` for sending, if it is not open, and applies `profile`.
-    ///
-    /// # Errors
-    /// If the connection is not open, the peer allows fewer streams, or the stream has sent and
-    /// would change from the paths' controllers to its own or back.
-    pub fn shape_stream(
-        &mut self,
-        stream: StreamId,
-        profile: Profile,
-    ) -> Result<(), ShuttleMisuse> {
-        let session = self.session.as_ref().ok_or(ShuttleMisuse::NotOpen)?;
-        let allowed = session.peer_limits.streams.min(self.config.streams);
-        if u16::from(stream.0) >= allowed {
-            return Err(ShuttleMisuse::Stream(stream.0));
-        }
-        let order = session.order;
-        self.stream(stream, order);
-        self.streams.shape(stream, profile)
-    }
-
-    /// Limits the rate on `path` to what the network grants, in bits of UDP payload per second;
-    /// `u64::MAX` for none. The smaller of this and the peer's limit holds.
-    pub fn limit_rate(&mut self, path: PathId, rate_bps: u64) {
-        if let Some(path) = self.paths.get_mut(usize::from(path.0)) {
-            path.granted_bps = rate_bps;
-            path.limit_rate();
-        }
-    }
-
-    /// Asks the peer to send no faster than `rate_bps` on `path`; `u64::MAX` for no limit. The peer
-    /// is told until it acknowledges.
-    pub fn limit_peer(&mut self, path: PathId, rate_bps: u64) {
-        if let Some(path) = self.paths.get_mut(usize::from(path.0)) {
-            path.rate_wanted_bps = rate_bps;
-            path.rate_owed = true;
-        }
-    }
-
-    /// Notes that work was posted on `stream`. An idle stream is not polled until this is called or
-    /// something arrives for it; the only stream of a connection always is.
-    pub fn wake(&mut self, stream: StreamId) {
-        self.streams.wake(stream);
-    }
-
-    /// Reports receiver-not-ready of `stream` to the peer, now and whenever it asks, until `credit`
-    /// is `None`.
-    ///
-    /// # Errors
-    /// If the connection is not open.
-    pub fn set_credit(
-        &mut self,
-        now_ns: u64,
-        id: StreamId,
-        credit: Option<Credit>,
-    ) -> Result<(), ShuttleMisuse> {
-        let order = self.session.as_ref().ok_or(ShuttleMisuse::NotOpen)?.order;
-        let before = std::mem::replace(&mut self.stream(id, order).credit, credit);
-        if credit.is_some() && credit != before {
-            self.tell(now_ns, id);
-        }
-        Ok(())
-    }
-
-    /// Offers the held segments of `stream` to its sink again, after receives were posted.
-    ///
-    /// # Errors
-    /// The fault of the first segment that must not be placed.
-    pub fn retry<P: Ports>(
-        &mut self,
-        now_ns: u64,
-        id: StreamId,
-        ports: &mut P,
-    ) -> Result<(), P::Fault> {
-        let (Some(stream), Some(mut sink)) = (self.streams.get_mut(id), ports.sink(id)) else {
-            return Ok(());
-        };
-        let before = stream.recv.frontier();
-        stream.recv.retry(&mut sink)?;
-        if stream.recv.frontier() > before {
-            drop(sink);
-            self.streams.wake(id);
-            self.tell(now_ns, id);
-        }
-        Ok(())
-    }
-
-    /// Further addresses of the peer, which it has said in the handshake; `None` unless both ends
-    /// want several paths (S-75). They are what the peer claims: a path to one of them carries
-    /// data only once the peer has answered there.
-    pub fn peer_addresses(&self) -> Option<&[SocketAddr]> {
-        self.session.as_ref()?.peer_addresses.as_deref()
-    }
-
-    /// Opens another path, which the initiator does (S-71). It carries data once the peer has
-    /// answered on it.
-    ///
-    /// # Errors
-    /// If the connection is not open, or has all the paths that it may have.
-    pub fn open_path(&mut self, now_ns: u64, route: Route) -> Result<PathId, ShuttleMisuse> {
-        if !self.is_open() {
-            return Err(ShuttleMisuse::NotOpen);
-        }
-        if self.paths.len() == MAX_PATHS {
-            return Err(ShuttleMisuse::Paths);
-        }
-        let id = PathId(self.paths.len() as u8);
-        let path = self.add_path(id, route);
-        let token = self.token();
-        self.paths[path].challenge(now_ns, route, token);
-        Ok(id)
-    }
-
-    /// The host has lost the address `lost` and sends from `local` from now on: the peer follows
-    /// what it hears from there, and what was learnt of the path is forgotten (S-72). Paths that
-    /// begin at another port than path 0 keep theirs.
-    pub fn relocate(&mut self, now_ns: u64, lost: IpAddr, local: SocketAddr) {
-        let port = self.paths[0].route.local.port();
-        let Some(session) = &self.session else {
-            self.paths[0].relocate(now_ns, lost, (port, local));
-            return;
-        };
-        let goal_octets = self.config.datagram_octets_goal.min(session.peer_limits.datagram_octets);
-        for path in &mut self.paths {
-            if path.relocate(now_ns, lost, (port, local)) {
-                path.search_mtu(goal_octets);
-            }
-        }
     }
 
     /// Closes the connection. Unacknowledged segments may or may not have been placed.
@@ -516,23 +373,6 @@ impl ShuttleConnection {
         }
     }
 
-    /// Has a Ping leave on every validated path: any of them may be dead.
-    fn ping_all(&mut self) {
-        self.paths.iter_mut().filter(|path| path.validated).for_each(|path| path.ping = true);
-    }
-
-    /// Index of a path for what any path can carry: the last one on which the peer was heard, or
-    /// another one if that does not answer (S-74).
-    fn lead(&self) -> usize {
-        if self.paths.len() == 1 {
-            return 0;
-        }
-        match self.paths[self.heard_on].is_well() {
-            true => self.heard_on,
-            false => self.paths.iter().position(Path::is_well).unwrap_or(self.heard_on),
-        }
-    }
-
     /// Whether anything of the peer has arrived for this connection.
     pub fn has_heard(&self) -> bool {
         // A cookie came from the peer, in answer to a Probe or an earlier Request.
@@ -544,26 +384,6 @@ impl ShuttleConnection {
     /// Ends the connection as after an idle timeout: the owner knows that the peer is gone.
     pub fn handle_unreachable(&mut self, now_ns: u64) {
         self.end(now_ns, ConnectionEnd::Silence);
-    }
-
-    fn stream(&mut self, id: StreamId, order: Order) -> &mut StreamState {
-        let (held_octets, Order { placement, repair }) = (self.config.held_octets, order);
-        self.streams.open(id, || StreamState::new(placement, repair, held_octets))
-    }
-
-    fn add_path(&mut self, id: PathId, route: Route) -> usize {
-        let octets = self.paths[0].base_octets;
-        let mut path = Path::new(id, route, &self.config, octets);
-        path.room_octets = self.paths[0].room_octets;
-        self.paths.push(path);
-        self.paths.len() - 1
-    }
-
-    /// Schedules an immediate report on `stream` to the peer.
-    fn tell(&mut self, now_ns: u64, stream: StreamId) {
-        self.untold.insert(stream);
-        let lead = self.lead();
-        self.paths[lead].arrivals.owe(now_ns, AckPace::Now);
     }
 
     /// The next unguessable token.
