@@ -26,6 +26,7 @@
 mod batch;
 pub mod conn;
 mod device;
+mod due;
 mod event;
 mod lane;
 mod loopback;
@@ -39,6 +40,7 @@ mod ud_qp;
 pub use batch::{Batch, Written};
 pub use conn::{Conn, Input};
 pub use device::RdmaDevice;
+pub use due::earliest;
 pub use event::{ConnEvent, ConnectionEnd, DroppedDatagram, Established, Sending, WhenClosed};
 pub use lane::{
     LANE_SEGMENT_MAX_BYTES, LENT_MAX_BYTES, LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady,

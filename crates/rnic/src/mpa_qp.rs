@@ -9,6 +9,7 @@ use weft_wire::capability::Capabilities;
 use weft_wire::tap::{PacketTap, TapDirection, Tapped};
 
 use crate::batch::{Batch, OutgoingFrames, Written};
+use crate::due::earliest;
 use crate::event::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
 use crate::lane::{LaneCompletion, LaneTraffic, SegmentLane, lane_capabilities};
 
@@ -499,15 +500,14 @@ impl MpaQp {
 
     /// When [`MpaQp::handle_timeout`] is due, in nanoseconds.
     pub fn poll_timeout(&self) -> Option<u64> {
-        let due = [
+        earliest([
             self.nudge_at_ns,
             self.speak_at_ns,
             self.decide_at_ns,
             self.stalled_at_ns,
             self.held_until_ns,
             self.lane.as_ref().and_then(LaneTraffic::ack_due_ns),
-        ];
-        due.into_iter().flatten().min()
+        ])
     }
 
     /// Does what is due; [`MpaQp::poll_transmit`] comes next.

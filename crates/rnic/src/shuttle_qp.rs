@@ -18,6 +18,7 @@ use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::{PathId, StreamId};
 
 use crate::batch::{Batch, DatagramBurst, Written};
+use crate::due::earliest;
 use crate::event::{ConnEvent, Sending, WhenClosed};
 use crate::lane::{LaneTraffic, lane_capabilities};
 use crate::rnr::{RetryLimits, RetryTimers, patience_ns};
@@ -322,14 +323,14 @@ impl ShuttleQp {
     /// When [`ShuttleQp::handle_timeout`] and then [`ShuttleQp::poll_transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
         let ack_due_ns = self.lane.as_ref().and_then(LaneTraffic::ack_due_ns);
-        let requests = [
+        earliest([
             self.silence_due_ns(),
             self.rnr_due_ns(),
             self.orphans_due_ns(),
             self.refusal_due_ns(),
             ack_due_ns,
-        ];
-        requests.into_iter().chain([self.connection.poll_timeout()]).flatten().min()
+            self.connection.poll_timeout(),
+        ])
     }
 
     /// Does what is due.

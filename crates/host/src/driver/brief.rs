@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use weft_os::clock::{Moment, moment_at, ns_at};
-use weft_rnic::{Conn, Sending};
+use weft_rnic::{Conn, Sending, earliest};
 
 use super::lane::LaneLink;
 use super::phase::Phase;
@@ -94,8 +94,8 @@ impl LaneLink {
         if !received && !sends {
             return Brief::Nothing;
         }
-        let dues = [core.due, conn.lane_ack_due_ns().map(moment_at), Some(now + UNCOUNTED)];
-        core.due = dues.into_iter().flatten().min();
+        let ack_due = conn.lane_ack_due_ns().map(moment_at);
+        core.due = earliest([core.due, ack_due, Some(now + UNCOUNTED)]);
         Brief::Done
     }
 

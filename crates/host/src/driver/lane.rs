@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_net::lane::{AckWake, ShmLane};
 use weft_net::tcp::Ready;
 use weft_os::clock::{self, Moment, moment_at, ns_at};
-use weft_rnic::{Conn, ConnEvent, Input, SegmentLane, Sending};
+use weft_rnic::{Conn, ConnEvent, Input, SegmentLane, Sending, earliest};
 use weft_verbs::QpState;
 
 use super::phase::{Phase, PhaseChange};
@@ -414,7 +414,7 @@ impl Transport for LaneSocket {
         }
         let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(moment_at);
         let at_once = self.link.rest(core).then_some(now);
-        core.due = [own, self.lingers_until, at_once].into_iter().flatten().min();
+        core.due = earliest([own, self.lingers_until, at_once]);
         // A thread that polls looks at the clock as well.
         let timer = core.due.filter(|_| !core.schedule.leased);
         ReactorWatch {

@@ -23,7 +23,7 @@ use weft_os::fds;
 use weft_rnic::shuttle::{ConnectionEnd, Refusal, Route};
 use weft_rnic::wire::shuttle::PathId;
 use weft_rnic::wire::shuttle::greeting::Greeting;
-use weft_rnic::{Conn, ConnEvent, Established, Input, Sending, ShuttleQp, Written};
+use weft_rnic::{Conn, ConnEvent, Established, Input, Sending, ShuttleQp, Written, earliest};
 use weft_verbs::{QpFailure, QpState};
 
 use absence::Absence;
@@ -374,14 +374,7 @@ impl ShuttleSocket {
         let silence = self.silence.as_ref().and_then(Silence::due);
         let asks_at = self.absence.map(|absence| absence.asks_at);
         let address = self.address_due(core);
-        let all = [own, self.gives_up_at, late, believed, silence, asks_at, address];
-        // Not by `flatten().min()`: the compiler makes of that a comparison of times that are not
-        // there, whose outcome it drops, and valgrind reports in the application.
-        all.into_iter().fold(None, |first, at| match (first, at) {
-            (Some(first), Some(at)) if at < first => Some(at),
-            (Some(first), _) => Some(first),
-            (None, at) => at,
-        })
+        earliest([own, self.gives_up_at, late, believed, silence, asks_at, address])
     }
 
     /// The process was stopped: what it has waited for was not there to be heard either.

@@ -11,7 +11,7 @@ use weft_net::stream::ByteStream;
 use weft_net::tcp::{self, Ready, Received};
 use weft_os::clock::{self, Moment, moment_at, ns_at};
 use weft_os::fds;
-use weft_rnic::{Conn, ConnEvent, Input, MpaQp, Sending};
+use weft_rnic::{Conn, ConnEvent, Input, MpaQp, Sending, earliest};
 use weft_verbs::QpFailure;
 
 use super::phase::{Phase, PhaseChange};
@@ -377,7 +377,7 @@ impl Transport for TcpSocket {
         let late = wire.and_then(|wire| wire.next_due());
         let full = wire.is_some_and(|wire| wire.line.is_full());
         let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(moment_at);
-        core.due = [own, self.lingers_until, late, look_at].into_iter().flatten().min();
+        core.due = earliest([own, self.lingers_until, late, look_at]);
         let read = !core.is_held() && !ended && !full;
         let write = core.schedule.blocked;
         ReactorWatch { read, moderated: false, write_beside: false, write, timer: core.due }
