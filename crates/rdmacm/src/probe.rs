@@ -82,6 +82,8 @@ pub(crate) struct PeerProbe {
     asked_up: (u32, Moment),
     check: Option<Check>,
     began: Moment,
+    /// When the last Probe left, and how long after it the next one follows.
+    asked: Moment,
     pause: Duration,
     /// Nobody was there, and is asked again more often.
     redials: bool,
@@ -134,6 +136,7 @@ impl PeerProbe {
             asked_up: (0, began),
             check: None,
             began,
+            asked: began,
             pause: config::PROBE_PAUSE,
             redials: false,
             patience: began + config::REFUSED_PATIENCE,
@@ -161,8 +164,9 @@ impl PeerProbe {
 
     /// A Probe that cannot leave is lost, as on the way.
     fn ask(&mut self) {
+        self.asked = clock::now();
         if self.up().is_some() && self.asked_up.0 <= PROBES_LOST {
-            self.asked_up = (self.asked_up.0 + 1, clock::now());
+            self.asked_up = (self.asked_up.0 + 1, self.asked);
         }
         let Identity { cid, nonce, .. } = self.introduction.identity;
         let _lost = self.datagram.send(&Hello::probe(cid, nonce).encode());
@@ -196,10 +200,10 @@ impl PeerProbe {
         self.judge(now)
     }
 
-    /// Whether the peer has answered.
+    /// Whether the peer has answered, as far as what has arrived is looked at now.
     fn hear(&mut self) -> bool {
         let mut room = [0; ANSWER_OCTETS];
-        loop {
+        for _ in 0..config::RECEIVE_BATCH {
             match self.datagram.recv(&mut room) {
                 Ok(n) => {
                     let nonce = self.introduction.identity.nonce;
@@ -216,6 +220,7 @@ impl PeerProbe {
                 Err(_) => return false,
             }
         }
+        false
     }
 
     fn judge(&self, now: Moment) -> Option<ProbeVerdict> {
@@ -236,24 +241,24 @@ impl PeerProbe {
         if self.check.as_ref().is_some_and(|check| check.refused) {
             self.check = None;
         }
+        self.pause = (2 * self.pause).min(config::PROBE_LIMIT);
         self.ask();
     }
 
-    /// How long to wait for news.
+    /// How long to wait for news. It ends when the next Probe is due, whatever arrives meanwhile:
+    /// anybody may send to this port.
     pub(crate) fn pause(&mut self) -> Duration {
+        let now = clock::now();
         if self.is_nobody_there() && !self.redials {
-            (self.redials, self.pause) = (true, config::REDIAL_PAUSE);
+            (self.redials, self.pause, self.asked) = (true, config::REDIAL_PAUSE, now);
         }
-        let mut pause = self.pause;
-        self.pause *= 2;
-        if self.is_nobody_there() {
-            pause = config::before_redial(pause, clock::now(), self.patience);
-        }
+        let until = |end: Moment| end.saturating_duration_since(now);
         match (self.up(), self.settled()) {
-            (Some((_, took)), Some(settled)) => {
-                probe_step(took).min(settled.saturating_duration_since(clock::now()))
+            (Some((_, took)), Some(settled)) => until(settled.min(self.asked + probe_step(took))),
+            _ if self.is_nobody_there() => {
+                config::before_redial(until(self.asked + self.pause), now, self.patience)
             }
-            _ => pause.min(MENTIONED_AFTER),
+            _ => until(self.asked + self.pause).min(MENTIONED_AFTER),
         }
     }
 

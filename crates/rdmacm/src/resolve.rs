@@ -120,8 +120,8 @@ impl CmId {
         if let Some(verdict) = probe.look(&source) {
             return self.settle(inner, verdict);
         }
-        let pause = probe.pause();
         probe.again();
+        let pause = probe.pause();
         self.limit_time(inner, pause);
     }
 

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::net::UdpSocket;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weft_host::{CmTransport, DeviceKind};
@@ -318,6 +319,29 @@ fn a_peer_by_tcp_whose_udp_is_silent_is_reached_there_soon() {
     };
     let soon = (0..ATTEMPTS).map(|_| took()).min().unwrap();
     assert!(soon < Duration::from_secs(1), "{soon:?}");
+}
+
+/// Anybody may send to the port that asks; each datagram is looked at, and changes nothing.
+#[test]
+fn what_strangers_send_does_not_decide_how_a_peer_is_reached() {
+    let (_listener, addr) = raw_server();
+    let socket = UdpSocket::bind(addr).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (_, from) = socket.recv_from(&mut [0; 2048]).unwrap();
+            while !over.load(Ordering::Acquire) {
+                let _full = socket.send_to(b"no answer", from);
+            }
+        });
+        let client = End::new(CmTransport::Auto, PortSpace::Tcp);
+        client.id.resolve_addr(None, addr, DEADLINE).unwrap();
+        let event = next(&client.channel).event;
+        over.store(true, Ordering::Release);
+        assert_eq!((event.kind, event.status), (EventKind::AddrResolved, 0));
+        assert_eq!(client.id.personality(), DeviceKind::Iwarp);
+    });
 }
 
 #[test]
