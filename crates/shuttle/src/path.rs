@@ -74,8 +74,8 @@ pub(crate) struct Path {
     /// The peer has answered a Challenge or the handshake on this route.
     pub(crate) validated: bool,
     pub(crate) challenge: Option<Challenge>,
-    /// Token of a Challenge to answer, and the route it came from.
-    pub(crate) response: Option<(u64, Route)>,
+    /// Token of a Challenge to answer, the route it came from, and the bytes of its datagram.
+    pub(crate) response: Option<(u64, Route, usize)>,
     pub(crate) recovery: Recovery,
     pub(crate) arrivals: Arrivals,
     /// The shared budget, then those of streams with a controller of their own.
@@ -439,7 +439,7 @@ impl Path {
             SocketAddr::new(local.ip(), port)
         };
         let challenge = self.challenge.iter_mut().map(|challenge| &mut challenge.route);
-        let response = self.response.iter_mut().map(|(_, route)| route);
+        let response = self.response.iter_mut().map(|(_, route, _)| route);
         for route in challenge.chain(response).filter(|route| route.local.ip() == lost) {
             route.local = moved(route.local);
         }

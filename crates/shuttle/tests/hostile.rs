@@ -155,6 +155,23 @@ fn a_peer_may_send_any_frames() {
     pair.run_until(1000 * MS, Pair::is_complete);
 }
 
+/// S-71: the address that a Challenge came from may be that of somebody else.
+#[test]
+fn a_response_is_no_longer_than_what_asked_for_it() {
+    let mut pair = in_use(protection::CRC32C);
+    let before = pair.trace.len();
+    let asked = forge(&pair, 1000, &Frame::Challenge { token: 1 }).len();
+    for pn in 1000..1020 {
+        let challenge = forge(&pair, pn, &Frame::Challenge { token: u64::from(pn) });
+        give(&mut pair, 1, &challenge);
+        pair.run_for(MS);
+    }
+    let answers: Vec<_> = pair.trace[before..].iter().filter(|(from, ..)| *from == 1).collect();
+    assert!(answers.len() >= 20, "{}", answers.len());
+    let longest = answers.iter().map(|(.., sent)| sent.len()).max().unwrap();
+    assert!(longest <= 2 * asked, "{longest} for {asked}");
+}
+
 /// Each path costs a controller and a window of packet numbers.
 #[test]
 fn a_peer_opens_no_more_paths_than_a_connection_may_have() {

@@ -271,6 +271,11 @@ impl ShuttleConnection {
         self.identity.cid
     }
 
+    /// Random bits that the peer does not know.
+    pub fn seed(&self) -> u64 {
+        self.identity.seed
+    }
+
     /// Whether this end has sent the Request.
     pub fn is_initiator(&self) -> bool {
         self.initiator

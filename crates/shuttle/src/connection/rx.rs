@@ -153,7 +153,7 @@ impl ShuttleConnection {
     ) -> Result<(), (StreamId, P::Fault)> {
         let near = self.paths.get(usize::from(header.path.0)).map_or(0, |p| p.arrivals.near());
         let Some(session) = &mut self.session else { return Ok(()) };
-        let pn = widen(header.pn, near);
+        let (pn, from) = (widen(header.pn, near), (route, datagram.len()));
         let Some(frames) = session.guard.open_ctrl(pn, &header, datagram) else {
             self.stats.foreign_datagrams += 1;
             return Ok(());
@@ -180,7 +180,7 @@ impl ShuttleConnection {
         for frame in Frames::new(frames).map_while(Result::ok) {
             elicits |= frame.elicits_ack();
             self.handle_wish(pn, &frame);
-            let handled = self.handle_frame(now_ns, route, header.path, &frame, ports);
+            let handled = self.handle_frame(now_ns, from, header.path, &frame, ports);
             taken = taken.and(handled);
         }
         if header.ack_now && silent_ns >= self.calm_ns / 2 {
@@ -246,10 +246,11 @@ impl ShuttleConnection {
         path.arrivals.owe(now_ns, pace);
     }
 
+    /// Handles a frame of a datagram that came over `route` and had so many bytes.
     fn handle_frame<P: Ports>(
         &mut self,
         now_ns: u64,
-        route: Route,
+        (route, octets): (Route, usize),
         path: PathId,
         frame: &Frame<'_>,
         ports: &mut P,
@@ -289,7 +290,7 @@ impl ShuttleConnection {
                 }
             }
             Frame::Challenge { token } => {
-                self.paths[usize::from(path.0)].response = Some((token, route));
+                self.paths[usize::from(path.0)].response = Some((token, route, octets));
                 if !self.paths[usize::from(path.0)].validated {
                     let token = self.token();
                     self.paths[usize::from(path.0)].challenge(now_ns, route, token);

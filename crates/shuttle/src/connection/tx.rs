@@ -225,16 +225,21 @@ impl ShuttleConnection {
     /// Sends a Response or a Challenge.
     fn put_path_check(&mut self, now_ns: u64, at: usize, out: &mut Transmit) -> bool {
         let path = &mut self.paths[at];
-        let response = path.response.take().map(|(token, to)| (Frame::Response { token }, to));
+        // Nobody has shown that the peer is where the Challenge came from: what goes there is no
+        // longer than that was.
+        let response = path.response.take().map(|(token, to, octets)| {
+            (Frame::Response { token }, to, octets.min(CHALLENGE_OCTETS))
+        });
         let check = response.or_else(|| {
             let (token, route) = path.poll_challenge(now_ns)?;
-            Some((Frame::Challenge { token }, route))
+            Some((Frame::Challenge { token }, route, CHALLENGE_OCTETS))
         });
-        let Some((frame, route)) = check else { return false };
+        let Some((frame, route, octets)) = check else { return false };
         self.frames.clear();
         frame.encode(&mut self.frames);
         let overhead = self.session.as_ref().map_or(0, |s| s.guard.ctrl_overhead());
-        self.frames.resize(CHALLENGE_OCTETS - overhead, 0);
+        let len = self.frames.len().max(octets.saturating_sub(overhead));
+        self.frames.resize(len, 0);
         self.put_ctrl(at, route, false, out);
         self.paths[at].recovery.handle_sent_untimed();
         true
