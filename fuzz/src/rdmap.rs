@@ -132,7 +132,7 @@ impl Victim {
         let (qp, cq) = queue_pair(if unreliable { QpType::Uc } else { QpType::Rc }, &pd, regions);
         let rtr = (lower == LlpKind::Mpa).then_some(RtrMessage::Write);
         let confirm = mode & CONFIRM != 0 && !unreliable;
-        let config = StreamConfig { lower, role, rtr, ird: 4, ord: 4, confirm };
+        let config = StreamConfig { lower, role, rtr, ird: 4, ord: 4, confirm, seed: 1 };
         let mut victim = Self {
             memory,
             qp,

@@ -20,6 +20,7 @@
 mod answers;
 mod atomic;
 mod capability;
+mod coverage;
 mod early;
 mod fault;
 mod gather;

@@ -21,6 +21,8 @@ use weft_wire::rdmap::{AtomicRequest, ImmediateData, Opcode, ReadRequest};
 use weft_wire::terminate::{Terminate, TerminateCode, TerminatePhase};
 
 use crate::capability::{self, PeerExtensions};
+use crate::coverage::Coverage;
+use crate::early::GAPS_MAX;
 use crate::fault::{StreamFault, invalidate_code, quotes_request, read_code, tagged_code};
 use crate::inbound::Inbound;
 use crate::state::{DiscoveryEvent, FirstMessage};
@@ -29,6 +31,8 @@ use crate::stream::{LlpKind, RdmapStream, Receiving, Role};
 /// Most messages that may be in reassembly at a time: each takes a posted receive, so this only
 /// bounds invalid numbers.
 const MESSAGES_AHEAD_MAX: u32 = 1 << 16;
+/// The same where the receives are also those of other peers: what comes further ahead is held.
+const SHARED_AHEAD_MAX: u32 = 32;
 
 /// The receiving side of a stream: takes segments for a queue pair from the lower layer.
 pub struct RxPort<'a> {
@@ -267,7 +271,8 @@ impl<'a> RxPort<'a> {
         Ok(Placed::Memory)
     }
 
-    /// Places a tagged segment, except for bytes that a later segment has written.
+    /// Places a tagged segment, except for bytes that a later segment has written. One that comes
+    /// early and finds no room in the log of what is early is refused, and thereby held.
     pub(crate) fn place_tagged(
         &mut self,
         seq: u64,
@@ -276,29 +281,34 @@ impl<'a> RxPort<'a> {
         payload: SegmentPayload<'_>,
         right: Access,
     ) -> Result<(), TerminateCode> {
-        let regions = self.qp.regions();
-        let write = |to: u64, octets: SegmentPayload<'_>| {
-            regions.write(key, self.qp.accessor(), to, octets, right).map_err(tagged_code)
-        };
+        let (regions, who) = (self.qp.regions(), self.qp.accessor());
+        let write = || regions.write(key, who, start, payload, right).map_err(tagged_code);
         if !self.any_order() {
-            return write(start, payload).map(drop);
+            return write().map(drop);
         }
         let early = &mut self.stream.early;
+        let is_early = seq > self.stream.frontier;
+        if is_early && early.is_full() {
+            return Err(TerminateCode::RdmapStreamCatastrophic);
+        }
+        let len = payload.len() as u64;
         if !early.concerns(seq) {
-            let addr = write(start, payload)?;
-            if seq > self.stream.frontier {
-                early.note(seq, addr, addr + payload.len() as u64);
+            let addr = write()?;
+            if is_early {
+                early.note(seq, addr, addr + len);
             }
             return Ok(());
         }
-        // The whole range is checked before any part is written.
-        let len = payload.len() as u64;
-        let addr =
-            regions.check(key, self.qp.accessor(), start, len, right).map_err(tagged_code)?;
-        for (from, to) in early.gaps(seq, addr, addr + len) {
-            let (first, end) = (from - addr, to - addr);
-            write(start + first, payload.slice(first as usize..end as usize))?;
-            early.note(seq, from, to);
+        let addr = regions.check(key, who, start, len, right).map_err(tagged_code)?;
+        let limit = if is_early { GAPS_MAX + 1 } else { usize::MAX };
+        let gaps: Vec<_> = early.gaps(seq, addr, addr + len).take(limit).collect();
+        if gaps.len() == limit {
+            return Err(TerminateCode::RdmapStreamCatastrophic);
+        }
+        let parts = gaps.iter().map(|(from, to)| (from - addr) as usize..(to - addr) as usize);
+        regions.write_parts(key, who, start, (payload, parts), right).map_err(tagged_code)?;
+        if is_early {
+            gaps.iter().for_each(|&(from, to)| early.note(seq, from, to));
         }
         Ok(())
     }
@@ -365,7 +375,7 @@ impl<'a> RxPort<'a> {
         let any_order = self.any_order();
         let data = ImmediateData::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
         let receiving = self.receiving(header)?;
-        if receiving.placed > 0 {
+        if receiving.coverage != Coverage::default() {
             return Err(TerminateCode::UntaggedInvalidMo);
         }
         let Some(Receiving { wqe, .. }) = self.stream.receiving.pop_front() else {
@@ -392,13 +402,13 @@ impl<'a> RxPort<'a> {
         ulpdu: &[u8],
     ) -> Result<Placed, StreamFault> {
         self.stream.write_octets.1 = None;
-        let (qp, any_order) = (self.qp, self.any_order());
+        let (qp, any_order, key) = (self.qp, self.any_order(), self.stream.config.seed);
         let receiving = self.receiving(header).map_err(|c| StreamFault::peer(c, ulpdu, false))?;
-        let offset = u64::from(header.mo);
-        if !any_order && header.mo != receiving.placed {
+        let end = u64::from(header.mo) + payload.len() as u64;
+        if !any_order && header.mo != receiving.coverage.prefix() {
             return Err(StreamFault::peer(TerminateCode::UntaggedInvalidMo, ulpdu, false));
         }
-        if offset + payload.len() as u64 > receiving.room {
+        if end > receiving.room.min(u64::from(u32::MAX)) {
             return Err(StreamFault::receive(
                 TerminateCode::UntaggedTooLong,
                 ulpdu,
@@ -408,18 +418,19 @@ impl<'a> RxPort<'a> {
         let sges = receiving.wqe.as_ref().map_or(&[][..], RecvWqe::sges);
         let pd = receiving.wqe.as_ref().map_or(0, |wqe| qp.recv_pd(wqe));
         let dropped = receiving.wqe.is_none();
-        if !dropped && qp.regions().scatter(pd, sges, offset, payload).is_err() {
+        if !dropped && qp.regions().scatter(pd, sges, u64::from(header.mo), payload).is_err() {
             let code = TerminateCode::RdmapStreamCatastrophic;
             return Err(StreamFault::receive(code, ulpdu, WcStatus::LocProtErr));
         }
-        receiving.placed = receiving.placed.wrapping_add(payload.len() as u32);
-        let whole = u64::from(receiving.placed) == offset + payload.len() as u64;
-        self.stream.stats.octets_in += payload.len() as u64;
-        if header.last && !whole {
+        let mut coverage = receiving.coverage;
+        coverage.add(key, header.mo, end as u32);
+        if header.last && !coverage.is_whole(key, end as u32) {
             return Err(StreamFault::peer(TerminateCode::UntaggedInvalidMo, ulpdu, false));
         }
+        receiving.coverage = coverage;
+        self.stream.stats.octets_in += payload.len() as u64;
         if header.last {
-            self.deliver(header, opcode, ulpdu)?;
+            self.deliver(header, opcode, (end as u32, ulpdu))?;
         }
         Ok(Placed::Memory)
     }
@@ -428,7 +439,11 @@ impl<'a> RxPort<'a> {
     /// queue, after those of earlier messages.
     fn receiving(&mut self, header: &UntaggedHeader) -> Result<&mut Receiving, TerminateCode> {
         let ahead = header.msn.since(self.stream.expect_send);
-        let ahead_max = if self.any_order() && !header.last { MESSAGES_AHEAD_MAX } else { 0 };
+        let ahead_max = match self.qp.shares_receives() {
+            _ if !self.any_order() || header.last => 0,
+            true => SHARED_AHEAD_MAX,
+            false => MESSAGES_AHEAD_MAX,
+        };
         if ahead > ahead_max {
             return Err(TerminateCode::UntaggedInvalidMsn);
         }
@@ -446,8 +461,9 @@ impl<'a> RxPort<'a> {
             if wqe.is_none() && !self.drop_unmatched {
                 return Err(TerminateCode::UntaggedNoBuffer);
             }
+            let coverage = Coverage::default();
             let room = wqe.as_ref().map_or(u64::MAX, RecvWqe::room);
-            self.stream.receiving.push_back(Receiving { wqe, room, placed: 0 });
+            self.stream.receiving.push_back(Receiving { wqe, room, coverage });
         }
         Ok(&mut self.stream.receiving[ahead])
     }
@@ -464,7 +480,7 @@ impl<'a> RxPort<'a> {
         &mut self,
         header: &UntaggedHeader,
         opcode: Opcode,
-        ulpdu: &[u8],
+        (octets, ulpdu): (u32, &[u8]),
     ) -> Result<(), StreamFault> {
         if opcode.invalidates() {
             self.qp
@@ -472,12 +488,11 @@ impl<'a> RxPort<'a> {
                 .map_err(|fault| StreamFault::peer(invalidate_code(fault), ulpdu, false))?;
         }
         self.stream.expect_send = self.stream.expect_send.next();
-        let Some(Receiving { wqe: Some(wqe), placed, .. }) = self.stream.receiving.pop_front()
-        else {
+        let Some(Receiving { wqe: Some(wqe), .. }) = self.stream.receiving.pop_front() else {
             return Ok(());
         };
         self.qp.complete_recv(&wqe, opcode.is_solicited(), |wc| {
-            wc.byte_len = placed;
+            wc.byte_len = octets;
             if opcode.invalidates() {
                 wc.imm_data = header.ulp;
                 wc.wc_flags = WITH_INV;

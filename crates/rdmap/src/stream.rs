@@ -14,6 +14,7 @@ use weft_wire::llp::Placed;
 use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::capability::PeerExtensions;
+use crate::coverage::Coverage;
 use crate::early::EarlyWrites;
 use crate::fault::StreamFault;
 use crate::inbound::InboundQueue;
@@ -66,6 +67,8 @@ pub struct StreamConfig {
     /// A Send or Write completes when the peer has placed it, not when the lower layer has accepted
     /// it. A zero-length Read after it confirms, or the peer before its next message.
     pub confirm: bool,
+    /// Random bits that the peer does not know, where segments come in any order.
+    pub seed: u64,
 }
 
 /// Counters of one stream since its start.
@@ -89,7 +92,7 @@ pub(crate) struct Receiving {
     /// The receive; without one the message is dropped.
     pub wqe: Option<RecvWqe>,
     pub room: u64,
-    pub placed: u32,
+    pub coverage: Coverage,
 }
 
 /// A message of this side that waits for a receive of the peer.

@@ -8,7 +8,7 @@ use support::{End, LOCAL, OPEN, RECV, at, config, key, of_message, pair, queued,
 use support::{tagged, untagged};
 use weft_rdmap::{LlpKind, Role, StreamFault};
 use weft_verbs::mr::{Backing, RegionSpec};
-use weft_verbs::{Access, QpType, SendOp, WcStatus};
+use weft_verbs::{Access, QpType, RecvWr, SendOp, WcStatus};
 use weft_wire::ids::QN_SHARED;
 use weft_wire::llp::Placed;
 use weft_wire::rdmap::Opcode;
@@ -37,6 +37,23 @@ fn a_late_write_does_not_cover_a_later_one() {
     // In order again, the newest counts.
     ends[1].receive_at(first + 3, &write(true, 0, &[4; 30])).unwrap();
     assert_eq!(ends[1].bytes_at(OPEN, 0, 30), [4; 30]);
+}
+
+/// A peer chooses where its Writes overlap: what would need too many entries waits for its turn,
+/// and is then placed around all of them.
+#[test]
+fn a_late_write_between_many_later_ones_is_placed_in_its_turn() {
+    let mut ends = pair(LlpKind::Shuttle);
+    let first = ends[1].frontier;
+    for at in 0..100 {
+        ends[1].receive_at(first + 2 + at, &write(false, 2 * at + 1, &[3])).unwrap();
+    }
+    assert_eq!(ends[1].receive_at(first + 1, &write(false, 0, &[2; 200])), Ok(Placed::Held));
+    assert_eq!(ends[1].bytes_at(OPEN, 0, 2), [0, 3]);
+    ends[1].receive_at(first, &write(true, 0, &[1; 10])).unwrap();
+    ends[1].deliver(first + 1);
+    assert_eq!(ends[1].receive(&write(false, 0, &[2; 200])), Ok(Placed::Memory));
+    assert_eq!(ends[1].bytes_at(OPEN, 0, 200), [2, 3].repeat(100));
 }
 
 /// Two keys may name the same memory, by other addresses.
@@ -120,6 +137,37 @@ fn parts_of_messages_find_their_receives_in_any_order() {
     let fault = ends[1].receive(&send(4, 5, true, &[1; 5]));
     assert!(matches!(fault, Err(StreamFault::PeerMisbehaved { terminate, .. })
         if terminate.code == Code::UntaggedInvalidMo));
+}
+
+/// As many bytes as the last segment says, but some of them twice and others not: what the receive
+/// held before would pass for a part of the message.
+#[test]
+fn a_message_with_a_hole_is_refused() {
+    let mut ends = pair(LlpKind::Shuttle);
+    ends[1].recv(0, &[sge(OPEN, 0, 30)]);
+    for segment in [send(1, 0, false, &[1; 10]), send(1, 0, false, &[1; 10])] {
+        assert_eq!(ends[1].receive(&segment), Ok(Placed::Memory));
+    }
+    let fault = ends[1].receive(&send(1, 20, true, &[1; 10]));
+    assert!(matches!(fault, Err(StreamFault::PeerMisbehaved { terminate, .. })
+        if terminate.code == Code::UntaggedInvalidMo));
+    assert!(ends[1].done().iter().all(|wc| wc.status != WcStatus::Success as u32));
+}
+
+/// The receives of a shared queue are those of other peers too: one segment takes a few at most.
+#[test]
+fn a_part_far_ahead_takes_no_shared_receives() {
+    let (mut end, shared) = End::sharing_receives(config(LlpKind::Shuttle, Role::Responder));
+    for wr_id in 0..64 {
+        shared.post_recv(&RecvWr { wr_id, sges: &[sge(OPEN, 0, 8)] }).unwrap();
+    }
+    let first = end.frontier;
+    for (msn, expected) in [(64, Placed::Held), (40, Placed::Held), (33, Placed::Memory)] {
+        let part = send(msn, 0, false, &[1; 4]);
+        assert_eq!(end.receive_at(first + u64::from(msn), &part), Ok(expected), "{msn}");
+    }
+    let left = std::iter::from_fn(|| shared.has_recv().then(|| end.qp.take_recv())).count();
+    assert_eq!(left, 64 - 33);
 }
 
 #[test]

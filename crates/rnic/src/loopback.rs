@@ -37,7 +37,7 @@ impl LoopbackQp {
     pub fn new(qp: Arc<Qp>, ird: u16) -> Self {
         let role = rdmap::Role::Initiator;
         let (lower, rtr, ord, confirm) = (rdmap::LlpKind::Shuttle, None, ird, false);
-        let config = rdmap::StreamConfig { lower, role, rtr, ird, ord, confirm };
+        let config = rdmap::StreamConfig { lower, role, rtr, ird, ord, confirm, seed: 0 };
         let (rdmap, octets) = (rdmap::RdmapStream::new(config), Vec::new());
         Self { qp, rdmap, ird, placed: 0, segment: None, octets, held: false, told: false }
     }

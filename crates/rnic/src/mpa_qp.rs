@@ -107,6 +107,7 @@ impl MpaQp {
             ird: agreed.ird,
             ord: agreed.ord,
             confirm: link.confirm,
+            seed: 0,
         };
         qp.set_attrs(|attrs| {
             attrs.max_rd_atomic = agreed.ord.min(255) as u8;

@@ -140,6 +140,7 @@ impl ShuttleQp {
             ird,
             ord,
             confirm: false,
+            seed: connection.seed(),
         };
         Self {
             qp,

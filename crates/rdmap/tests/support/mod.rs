@@ -8,7 +8,7 @@ use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionSpec, WindowKind};
 use weft_verbs::{
     Access, AsyncKind, AsyncQueue, Cq, Pd, Qp, QpCap, QpInit, QpState, QpType, RecvWr, RegionTable,
-    SendFlags, SendOp, SendWr, Sge, Wake, Wc, WcOpcode, WcStatus,
+    SendFlags, SendOp, SendWr, Sge, Srq, Wake, Wc, WcOpcode, WcStatus,
 };
 use weft_wire::ddp::{TaggedHeader, UntaggedHeader};
 use weft_wire::ids::{Msn, STag};
@@ -58,7 +58,7 @@ impl Wake for Silent {
 
 /// A plain configuration of this end.
 pub fn config(lower: LlpKind, role: Role) -> StreamConfig {
-    StreamConfig { lower, role, rtr: None, ird: 4, ord: 4, confirm: false }
+    StreamConfig { lower, role, rtr: None, ird: 4, ord: 4, confirm: false, seed: 1 }
 }
 
 /// One end: its memory, its queue pair and its stream.
@@ -84,6 +84,24 @@ impl End {
     }
 
     pub fn of_kind(config: StreamConfig, kind: QpType) -> Self {
+        Self::with(config, kind, |_, _| None)
+    }
+
+    /// Whose receives are those of a shared queue.
+    pub fn sharing_receives(config: StreamConfig) -> (Self, Arc<Srq>) {
+        let mut shared = None;
+        let end = Self::with(config, QpType::Rc, |pd, events| {
+            shared = Some(Arc::new(Srq::new(pd, 64, 3, 0, Arc::clone(events), 3)));
+            shared.clone()
+        });
+        (end, shared.unwrap())
+    }
+
+    fn with(
+        config: StreamConfig,
+        kind: QpType,
+        srq: impl FnOnce(&Arc<Pd>, &Arc<AsyncQueue>) -> Option<Arc<Srq>>,
+    ) -> Self {
         let (pd, other) = (Arc::new(Pd::new(1)), Arc::new(Pd::new(2)));
         let regions = Arc::new(RegionTable::new());
         let memory: Vec<_> = REGIONS.iter().map(|_| vec![0_u64; REGION_BYTES / 8]).collect();
@@ -113,7 +131,7 @@ impl End {
             pd: Arc::clone(&pd),
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
-            srq: None,
+            srq: srq(&pd, &events),
             xrcd: None,
             cap,
             sq_sig_all: true,

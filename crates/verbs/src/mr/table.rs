@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -247,6 +248,29 @@ impl RegionTable {
             self.spoil_placed(addr, payload.len() as u64);
         }
         is_there.then_some(addr).ok_or(RegionFault::Bounds)
+    }
+
+    /// Writes those `parts` of `payload` that are named by their place in it, if the whole of it
+    /// may be written to `to` in region `key`.
+    pub fn write_parts(
+        &self,
+        key: u32,
+        who: impl Into<Accessor>,
+        to: u64,
+        (payload, parts): (SegmentPayload<'_>, impl IntoIterator<Item = Range<usize>>),
+        right: Access,
+    ) -> Result<(), RegionFault> {
+        let regions = self.regions.read();
+        let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
+        let addr = region.check(who.into(), to, payload.len() as u64, right)?;
+        for part in parts.into_iter().filter(|_| !region.is_null()) {
+            let (at, octets) = (addr + part.start as u64, part.len() as u64);
+            if !payload.slice(part).write_to(at) {
+                return Err(RegionFault::Bounds);
+            }
+            self.spoil_placed(at, octets);
+        }
+        Ok(())
     }
 
     /// Reads bytes of the region `key` from `from` on into `out`.

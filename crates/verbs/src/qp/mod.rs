@@ -337,6 +337,11 @@ impl Qp {
         }
     }
 
+    /// Whether its receives are those of other queue pairs too.
+    pub fn shares_receives(&self) -> bool {
+        self.srq.is_some() || self.kind.is_xrc()
+    }
+
     /// Count of receives posted on the queue pair's own queue.
     pub fn recvs_posted(&self) -> usize {
         if self.srq.is_some() { 0 } else { self.rq().len() }
