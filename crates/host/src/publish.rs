@@ -261,6 +261,7 @@ mod tests {
     use std::thread;
 
     use weft_observe::{ReadLimits, read_all};
+    use weft_testkit::SetAtEnd;
 
     use super::*;
 
@@ -271,6 +272,7 @@ mod tests {
         let is_over = AtomicBool::new(false);
         let limits = ReadLimits { each: Duration::ZERO, all: Duration::ZERO };
         thread::scope(|scope| {
+            let _over = SetAtEnd(&is_over);
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     read_all(&dir, limits);
@@ -282,9 +284,7 @@ mod tests {
                 drop(listener);
                 !is_there
             });
-            let missing = missing.count();
-            is_over.store(true, Ordering::Relaxed);
-            assert_eq!(missing, 0, "a reader has removed it");
+            assert_eq!(missing.count(), 0, "a reader has removed it");
         });
         fs::remove_dir_all(&dir).unwrap();
     }

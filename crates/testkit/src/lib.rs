@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod apart;
+mod at_end;
 mod command;
 mod dir;
 mod install;
@@ -25,6 +26,7 @@ mod translator;
 mod wire;
 
 pub use apart::is_apart;
+pub use at_end::SetAtEnd;
 pub use command::{limited, stderr, succeed, text, without_settings};
 pub use dir::Dir;
 pub use install::{beside, find, library, peer, weft};

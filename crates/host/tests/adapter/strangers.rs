@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use weft_testkit::SetAtEnd;
 use weft_verbs::SendOp;
 
 use super::ends::DEADLINE;
@@ -22,11 +23,11 @@ fn a_flood_of_garbage_changes_nothing() {
     line.near.write_all(&line.far, PIECE, |_| {});
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = SetAtEnd(&over);
         scope.spawn(|| flood(&line, &over));
         for _ in 0..5 {
             line.near.write_all(&line.far, PIECE, |_| {});
         }
-        over.store(true, Ordering::SeqCst);
     });
     assert!(line.near.bytes() == line.far.bytes());
 }

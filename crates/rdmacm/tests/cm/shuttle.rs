@@ -11,6 +11,7 @@ use weft_rdmacm::{
     CmEvent, CmId, ConnParam, EventChannel, EventKind, IdEvent, PortSpace, QpTerms, config,
 };
 use weft_rnic::wire::shuttle::hello::Hello;
+use weft_testkit::SetAtEnd;
 use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
 
 use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server, ready_side};
@@ -329,6 +330,7 @@ fn what_strangers_send_does_not_decide_how_a_peer_is_reached() {
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = SetAtEnd(&over);
         scope.spawn(|| {
             let (_, from) = socket.recv_from(&mut [0; 2048]).unwrap();
             while !over.load(Ordering::Acquire) {
@@ -338,7 +340,6 @@ fn what_strangers_send_does_not_decide_how_a_peer_is_reached() {
         let client = End::new(CmTransport::Auto, PortSpace::Tcp);
         client.id.resolve_addr(None, addr, DEADLINE).unwrap();
         let event = next(&client.channel).event;
-        over.store(true, Ordering::Release);
         assert_eq!((event.kind, event.status), (EventKind::AddrResolved, 0));
         assert_eq!(client.id.personality(), DeviceKind::Iwarp);
     });
