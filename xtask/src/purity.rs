@@ -19,6 +19,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
         "os",
         &[
             "src/borrowed.rs",
+            "src/forks.rs",
             "src/last_thread.rs",
             "src/mark.rs",
             "src/next.rs",

@@ -27,7 +27,7 @@ use weft_fault::{FaultPlan, Verb};
 use weft_net::secrecy::Secrecy;
 use weft_net::udp::UdpPort;
 use weft_observe::place;
-use weft_os::random;
+use weft_os::{forks, random};
 use weft_reactor::{Reactor, ReactorSetup};
 use weft_rnic::RdmaDevice;
 use weft_rnic::shuttle::Route;
@@ -331,6 +331,7 @@ impl Host {
 
     /// Counts the processes in a line of forks that had threads.
     pub fn generation(&self) -> usize {
+        forks::notice();
         self.generation.load(Ordering::Acquire)
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
-use weft_os::{calls, clock, fds, sys};
+use weft_os::{calls, clock, fds, forks, sys};
 
 use crate::connections::LINGER;
 use crate::host::{Host, HostSetup, Local};
@@ -50,7 +50,7 @@ pub trait HostHome: Sized + 'static {
     /// waits for a fork at most.
     fn follow_forks() {
         Self::place().follows_forks.call_once(|| {
-            sys::at_fork(before_fork::<Self>, in_parent::<Self>, in_child::<Self>);
+            forks::at_fork(before_fork::<Self>, in_parent::<Self>, in_child::<Self>);
         });
     }
 

@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::forks;
+
 /// The process whose memory this is; 0 before anybody can have called `vfork`.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -15,17 +17,16 @@ static AT_BEGIN: extern "C" fn() = watch;
 
 extern "C" fn watch() {
     adopt();
-    // SAFETY: a function of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(None, None, Some(adopt)) };
+    forks::in_children(adopt);
 }
 
-/// Runs in children of `fork`, not in those of `vfork`.
 extern "C" fn adopt() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
 }
 
 /// Whether what this process writes to memory is written to its parent's.
 pub fn is_guest() -> bool {
+    forks::notice();
     let owner = OWNER.load(Ordering::Relaxed);
     owner != 0 && owner != std::process::id()
 }

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock::{self, Moment};
-use crate::last_thread;
 use crate::thread::{Uncancelled, while_cancellable};
+use crate::{forks, last_thread};
 
 /// Longest that a call waits for a fork.
 const FORK_MAX: Duration = Duration::from_secs(1);
@@ -39,6 +39,7 @@ pub struct LibraryCall(Uncancelled);
 impl LibraryCall {
     /// Begins, once no other thread forks. Calls of one thread may be one in the other.
     pub fn begin() -> Self {
+        forks::notice();
         let uncancelled = Uncancelled::begin();
         let calls = CALLS.get();
         if calls == 0 {
@@ -101,6 +102,7 @@ pub fn sleeping<T>(sleep: impl FnOnce() -> T) -> T {
 /// This thread is about to fork: has calls of others wait, once those that have begun are over, or
 /// at `until`.
 pub fn pause(until: Moment) {
+    forks::notice();
     FORKS.set(FORKS.get() + 1);
     FORKING.fetch_add(1, Ordering::SeqCst);
     // It may fork in a signal handler that has interrupted a call.

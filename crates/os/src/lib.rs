@@ -4,8 +4,8 @@
 //! Invariant: nothing here knows RDMA, and nothing keeps state but what belongs to the process as a
 //! whole: the list of descriptors that a forked child closes ([`fds`]), the secret that random
 //! bytes are stretched from where no source is left ([`random`]), the origin of the clock
-//! ([`clock`]), whose memory it is ([`borrowed`]), its own threads ([`last_thread`]), and what the
-//! kernel was found to know.
+//! ([`clock`]), whose memory it is ([`borrowed`]), whether it is a new child ([`forks`]), its own
+//! threads ([`last_thread`]), and what the kernel was found to know.
 //!
 //! Order of calls: [`random::prepare`] before the process may lose its sources of random bytes;
 //! nothing else has an order.
@@ -21,6 +21,7 @@ pub mod borrowed;
 pub mod calls;
 pub mod clock;
 pub mod fds;
+pub mod forks;
 pub mod last_thread;
 pub mod mark;
 pub mod next;

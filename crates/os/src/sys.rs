@@ -529,9 +529,3 @@ extern "C" fn run_exit_handlers() {
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_END_OF_EXIT: ExitHandler = run_exit_handlers;
-
-/// Runs `before` every fork, then `parent` and `child` in the two processes.
-pub fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
-    // SAFETY: they are functions of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
-}

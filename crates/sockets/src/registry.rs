@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weft_os::clock::{self, Moment};
+use weft_os::forks;
 use weft_rdmacm::IdEvent;
 
 use crate::cm_events::CmHandlers;
@@ -80,19 +81,20 @@ impl Registry {
     /// The registry of this process; the first call makes it. The caller holds a
     /// [`guard::HookGuard`].
     pub fn get() -> &'static Self {
+        forks::notice();
         REGISTRIES.get_or_init(Self::new)
     }
 
     /// The registry of this process, if it has one.
     pub fn current() -> Option<&'static Self> {
+        forks::notice();
         REGISTRIES.current()
     }
 
     fn new(parent: Option<&'static Self>) -> Self {
         if parent.is_none() {
             // A child inherits it.
-            // SAFETY: the function takes nothing, and lives as long as the library.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            forks::in_children(in_child);
         }
         let handlers = CmHandlers { opened: register_exit, dispatch };
         let env = Env::new(parent.map(Self::env), handlers);

@@ -74,6 +74,18 @@ fn a_caller_without_the_library_keeps_no_other_from_a_pair() {
     assert_eq!(count(&server, PAIR), CALLS, "{server}");
 }
 
+#[test]
+fn a_child_that_the_c_library_does_not_tell_of_has_connections_of_its_own() {
+    let dir = common::dir("cloned");
+    let path = common::build(&dir, "cloned.c");
+    for how in ["clone", "fork"] {
+        let said = common::run(&program(&path, true).args(how));
+        // One of the parent with itself, and two between both.
+        let made = said.lines().filter(|line| line.contains("connected to") && line.ends_with(SDP));
+        assert_eq!(made.count(), 3, "{how}: {said}");
+    }
+}
+
 /// The number of the socket that listens at `port`.
 fn listener_at(port: &str) -> String {
     let port: u16 = port.parse().expect("a number");
