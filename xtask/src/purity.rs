@@ -26,6 +26,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
             "src/options.rs",
             "src/own_file.rs",
             "src/semaphore.rs",
+            "src/stderr.rs",
             "src/sys.rs",
             "src/thread.rs",
         ],

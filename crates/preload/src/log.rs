@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use ::log::{Level, LevelFilter, Log, Metadata, Record};
 use weft_os::thread::Uncancelled;
-use weft_os::{fds, own_file};
+use weft_os::{fds, own_file, stderr};
 
 use crate::env;
 
@@ -101,7 +101,10 @@ pub fn write(level: LogLevel, message: fmt::Arguments<'_>) {
 
 fn write_line(line: &[u8]) {
     let _uncancelled = Uncancelled::begin();
-    own_file::put_line(destination(env::settings().log_file.as_deref()), line);
+    match own_log(env::settings().log_file.as_deref()) {
+        Some(fd) => own_file::put_line(fd, line),
+        None => stderr::put_line(line),
+    }
 }
 
 /// Writes a line: `log!(Warn, "port {} is down", port)`.
@@ -112,13 +115,14 @@ macro_rules! log {
 }
 pub(crate) use log;
 
-fn destination(file: Option<&CStr>) -> c_int {
-    static FD: OnceLock<c_int> = OnceLock::new();
+/// The file that lines go to in place of standard error.
+fn own_log(file: Option<&CStr>) -> Option<c_int> {
+    static FD: OnceLock<Option<c_int>> = OnceLock::new();
     if fds::are_lost() {
         // It has closed ours, and its own file may have the number.
-        return libc::STDERR_FILENO;
+        return None;
     }
-    *FD.get_or_init(|| file.and_then(open).unwrap_or(libc::STDERR_FILENO))
+    *FD.get_or_init(|| file.and_then(open))
 }
 
 fn open(path: &CStr) -> Option<c_int> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weft_host::{Host, HostHome, HostPlace};
-use weft_os::last_thread;
+use weft_os::{last_thread, stderr};
 
 static HOST: HostPlace = HostPlace::new();
 
@@ -38,5 +38,6 @@ weft_os::at_load!(follow_process);
 /// The library was loaded, by the first thread of the process.
 extern "C" fn follow_process() {
     PreloadHome::follow_forks();
+    stderr::permit();
     last_thread::end_with_application();
 }

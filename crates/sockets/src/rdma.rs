@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use weft_host::{Host, HostHome, HostPlace, HostSetup};
-use weft_os::last_thread;
+use weft_os::{last_thread, stderr};
 
-use crate::guard;
+use crate::{guard, sys};
 
 static HOST: HostPlace = HostPlace::new();
 
@@ -32,5 +32,8 @@ weft_os::at_load!(follow_process);
 /// The library was loaded, by the first thread of the process.
 extern "C" fn follow_process() {
     SocketsHome::follow_forks();
+    if sys::ends(libc::STDERR_FILENO).is_none() {
+        stderr::permit();
+    }
     last_thread::end_with_application();
 }

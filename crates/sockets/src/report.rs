@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use weft_host::LogFormat;
 use weft_net::report::ToldLines;
-use weft_os::{clock, own_file};
+use weft_os::{clock, stderr};
 use weft_sync::Mutex;
 
 /// How the user makes SDP possible, or permits TCP.
@@ -44,7 +44,7 @@ impl Log for StderrLog {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            format().put_record(record, &write_line);
+            format().put_record(record, &stderr::put_line);
         }
     }
 
@@ -67,7 +67,7 @@ pub fn write_engine_log() {
 
 /// Warns that something failed, or differs from what the user asked for.
 pub fn warn(text: Arguments<'_>) {
-    format().put(Level::Warn, text, &[], &write_line);
+    format().put(Level::Warn, text, &[], &stderr::put_line);
 }
 
 impl Reports {
@@ -107,7 +107,7 @@ impl Reports {
     fn once(&self, level: Level, text: &str) {
         let mut told = self.told.lock();
         if told.admit(clock::now(), level, text) {
-            format().put(level, format_args!("{text}"), &[], &write_line);
+            format().put(level, format_args!("{text}"), &[], &stderr::put_line);
         }
     }
 
@@ -138,18 +138,14 @@ impl Reports {
         let text = format!("{what} {address}: {carrier}");
         match format() {
             LogFormat::Text => {
-                write_line(format!("weft: {}: {text}\n", std::process::id()).as_bytes());
+                stderr::put_line(format!("weft: {}: {text}\n", std::process::id()).as_bytes());
             }
             LogFormat::Json => {
                 let whose = if event == "listens" { "at" } else { "peer" };
                 let address = address.to_string();
                 let fields = [("event", event), (whose, &address), ("carrier", &carrier)];
-                format().put(Level::Info, format_args!("{text}"), &fields, &write_line);
+                format().put(Level::Info, format_args!("{text}"), &fields, &stderr::put_line);
             }
         }
     }
-}
-
-fn write_line(line: &[u8]) {
-    own_file::put_line(libc::STDERR_FILENO, line);
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::program;
+use common::{program, program_as_it_comes};
 use serde_json::Value;
 
 /// Runs both ends of the C program with the whole log; gives what each wrote to stderr.
@@ -65,5 +65,14 @@ fn a_warning_of_the_library_itself_is_an_object_too() {
             text(line, "level") == "warning" && text(line, "message").contains("WEFT_SOCKETS_RULES")
         };
         assert!(lines.iter().any(warns), "{lines:#?}");
+    }
+}
+
+#[test]
+fn what_is_said_does_not_go_to_connections_of_the_application() {
+    let dir = common::dir("stderr");
+    let path = common::build(&dir, "stderr.c");
+    for program in [program, program_as_it_comes] {
+        common::run(&program(&path, true).arg(dir.path("log")));
     }
 }
