@@ -27,7 +27,8 @@ pub struct PrivateMemory {
 unsafe impl Send for PrivateMemory {}
 
 impl PrivateMemory {
-    /// Maps so many bytes; pages that are never used take no memory.
+    /// Maps so many bytes; pages that are never used take no memory. Children of a fork do not get
+    /// them: they use no connection of their parent, and may have limited their addresses.
     ///
     /// # Errors
     /// If the kernel has no address space left.
@@ -39,6 +40,8 @@ impl PrivateMemory {
         if addr == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // SAFETY: the memory was mapped above. A kernel that refuses leaves it to children.
+        unsafe { libc::madvise(addr, bytes, libc::MADV_DONTFORK) };
         Ok(Self { addr, bytes })
     }
 
@@ -137,6 +140,24 @@ mod tests {
         let mut got = [0; 9];
         assert_eq!(receive(theirs, &mut got, 0).unwrap(), 5);
         assert_eq!(&got[..5], b"cdeab");
+    }
+
+    #[test]
+    fn a_child_has_none_of_it() {
+        let memory = PrivateMemory::map(1 << 16).unwrap();
+        // SAFETY: asks the kernel to look at a page, and changes nothing.
+        let is_here = || unsafe { libc::madvise(memory.addr, 1, libc::MADV_NORMAL) } == 0;
+        assert!(is_here());
+        // SAFETY: the child asks the kernel once and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(c_int::from(is_here())) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is a live local.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(status, 0);
     }
 
     #[test]
