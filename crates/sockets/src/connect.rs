@@ -103,11 +103,11 @@ impl ConnectCall {
             sys::bind(fd, &local).map_err(|_| "no port is free")?;
             local = sys::local(fd).map_err(|_| "it has no address")?;
         }
-        let strict =
-            strict::forbids_tcp(&table.env.settings, local.ip(), address::meant(remote).ip());
-        let conn = SdpConn::new(table, SocketEnds { local, remote }, ConnPhase::Connecting);
+        let to = address::meant(remote);
+        let strict = strict::forbids_tcp(&table.env.settings, local.ip(), to.ip());
+        let conn = SdpConn::new(table, SocketEnds { local, remote: to }, ConnPhase::Connecting);
         let tcp_use = table.env.settings.tcp_use(remote, strict);
-        let asked = ask(table, &conn, local, address::meant(remote), tcp_use);
+        let asked = ask(table, &conn, local, to, tcp_use);
         if let Err(why) = asked {
             conn.finish(&mut conn.lock());
             return Err(why);

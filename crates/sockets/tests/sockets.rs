@@ -143,3 +143,13 @@ fn a_connect_waits_as_long_as_the_application_has_said() {
         common::run(&program.arg(udp).env("WEFT_SOCKETS_PATIENCE_MS", "0"));
     }
 }
+
+#[test]
+fn who_connects_to_the_unspecified_address_has_this_machine_for_a_peer() {
+    let dir = common::dir("unspecified");
+    let path = common::build(&dir, "unspecified.c");
+    for how in ["wait", "poll"] {
+        let said = common::run(&program(&path, true).args(how));
+        assert_eq!(by_sdp(&said), 2, "{said}");
+    }
+}
