@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{end, library, program};
+use common::{end, library, program, program_as_it_comes};
 
 /// Checks that the C program makes, each on a connection of its own.
 const CONNECTIONS: usize = 13;
@@ -152,4 +152,14 @@ fn who_connects_to_the_unspecified_address_has_this_machine_for_a_peer() {
         let said = common::run(&program(&path, true).args(how));
         assert_eq!(by_sdp(&said), 2, "{said}");
     }
+}
+
+#[test]
+fn what_is_to_be_dropped_does_not_reach_the_application() {
+    let dir = common::dir("dropped");
+    let path = common::build(&dir, "dropped.c");
+    for program in [program, program_as_it_comes] {
+        common::run(&program(&path, true));
+    }
+    common::run(&program(&path, false));
 }
