@@ -92,7 +92,7 @@ pub use process::{HostHome, HostPlace};
 pub use qp::{HostPosting, HostQp, HostQpInit};
 pub use srq::{HostSrq, SrqInit};
 pub use tcp_ports::TcpPortHolder;
-pub use wakes::after_lock;
+pub use wakes::{PostponingGuard, after_lock};
 pub use weft_reactor::THREADS_MAX;
 pub use weft_rnic::mpa;
 pub use weft_verbs::Pd;

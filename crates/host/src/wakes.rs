@@ -6,9 +6,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use weft_os::thread::Uncancelled;
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Wake;
 
 /// What a thread has postponed.
@@ -56,8 +58,47 @@ impl Wake for AfterLock {
     }
 }
 
+/// A lock behind which wake-ups are caused: they are carried out once it is released.
+pub struct PostponingGuard<'a, T> {
+    // Dropped first.
+    guard: MutexGuard<'a, T>,
+    _wakes: PostponedWakes,
+}
+
+impl<'a, T> PostponingGuard<'a, T> {
+    /// Locks `mutex`. The thread is not cancelled until it is released.
+    pub fn lock(mutex: &'a Mutex<T>) -> Self {
+        Self::lock_in(PostponedWakes::begin(), mutex)
+    }
+
+    /// The same behind which no call is made in which a thread can be cancelled, but in steps of
+    /// their own.
+    pub fn lock_briefly(mutex: &'a Mutex<T>) -> Self {
+        Self::lock_in(PostponedWakes::begin_briefly(), mutex)
+    }
+
+    fn lock_in(wakes: PostponedWakes, mutex: &'a Mutex<T>) -> Self {
+        Self { guard: mutex.lock(), _wakes: wakes }
+    }
+}
+
+impl<T> Deref for PostponingGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for PostponingGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
 /// A step of this thread on a connection. It begins with the lock, and is dropped after it; the
-/// thread is not cancelled meanwhile.
+/// thread is not cancelled meanwhile. For a lock that is released at its end,
+/// [`PostponingGuard`] keeps both together.
 pub(crate) struct PostponedWakes {
     uncancelled: Option<Uncancelled>,
 }
@@ -128,6 +169,25 @@ mod tests {
         assert_eq!(woken(), 1);
         drop(outer);
         assert_eq!(woken(), 3);
+    }
+
+    #[test]
+    fn wake_ups_find_the_lock_released_that_they_were_caused_behind() {
+        struct TryLock(Arc<Mutex<u32>>, Arc<AtomicUsize>);
+
+        impl Wake for TryLock {
+            fn wake(&self) {
+                self.1.fetch_add(self.0.try_lock().map_or(0, |_| 1), Ordering::Relaxed);
+            }
+        }
+
+        let (mutex, free) = (Arc::new(Mutex::default()), Arc::new(AtomicUsize::new(0)));
+        let wake = after_lock(Box::new(TryLock(Arc::clone(&mutex), Arc::clone(&free))));
+        let mut guard = PostponingGuard::lock(&mutex);
+        wake.wake();
+        *guard += 1;
+        drop(guard);
+        assert_eq!((free.load(Ordering::Relaxed), *mutex.lock()), (1, 1));
     }
 
     #[test]
