@@ -22,7 +22,7 @@ use weft_rnic::mpa::negotiate::{Initiator, MpaReply, Responder};
 use weft_rnic::mpa::{Agreed, MpaOffer, MpaRole};
 use weft_rnic::wire::mpa::StartKind;
 use weft_rnic::wire::shuttle::greeting::{CmTerms, Greeting, Purpose};
-use weft_sync::{Mutex, MutexGuard};
+use weft_sync::Mutex;
 use weft_verbs::{Misuse, QpState};
 
 use crate::conn_slot::ConnSlot;
@@ -30,6 +30,7 @@ use crate::driver::LinkWatcher;
 use crate::iwarp_ports::{AwaitsStream, Number};
 use crate::qp::{CompletionRule, take_stream};
 use crate::roce_connect::RocePeer;
+use crate::wakes::PostponingGuard;
 use weft_net::mpa_frame::{FrameProgress, FrameReader};
 
 /// How long after the first vain call the peer is called again; twice as long after each further
@@ -137,8 +138,9 @@ impl IwarpConnect {
         Ok(attempt)
     }
 
-    fn stage(&self) -> MutexGuard<'_, ConnectStage> {
-        self.stage.lock()
+    /// Completions of the queue pair may come about behind this lock ([`IwarpConnect::link`]).
+    fn stage(&self) -> PostponingGuard<'_, ConnectStage> {
+        PostponingGuard::lock(&self.stage)
     }
 
     /// The application wants no connection with this peer any more. When this returns the queue
