@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use weft_host::HostQp;
+use weft_host::{HostQp, PostponingGuard};
 use weft_rnic::cm::{CmCommand, ConnParam};
 use weft_rnic::mpa::MpaRole;
 
@@ -22,7 +22,7 @@ impl CmId {
     /// changed. `ECONNRESET` or `EPROTO` when the peer is gone or broke the protocol, and whatever
     /// the queue pair says to the stream: the id is of no more use.
     pub fn accept(&self, param: &ConnParam, qp: &Arc<HostQp>) -> Result<(), CmError> {
-        let _accepting = self.accepting.lock();
+        let _accepting = PostponingGuard::lock(&self.accepting);
         let handover = {
             let mut inner = self.lock();
             inner.machine.may(CmCommand::Accept)?;

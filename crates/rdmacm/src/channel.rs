@@ -80,12 +80,12 @@ impl EventChannel {
     }
 
     /// The same as [`EventChannel::new`], which also calls `wake` for each event that is queued,
-    /// with locks of ids held.
+    /// once the id that it is about is not locked any more ([`weft_host::after_lock`]).
     ///
     /// # Errors
     /// As [`EventChannel::new`].
     pub fn with_wake(host: &Arc<Host>, wake: Box<dyn Wake>) -> io::Result<Arc<EventChannel>> {
-        Self::with(host, semaphore::open()?, Some(wake))
+        Self::with(host, semaphore::open()?, Some(weft_host::after_lock(wake)))
     }
 
     fn with(

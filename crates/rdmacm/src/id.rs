@@ -198,7 +198,7 @@ impl CmId {
     }
 
     pub(crate) fn lock(&self) -> LockedId<'_> {
-        LockedId::new(self.inner.lock())
+        LockedId::new(&self.inner)
     }
 
     pub(crate) fn me(&self) -> Weak<CmId> {

@@ -1,27 +1,28 @@
 //! The lock of an id, which tells of a change of state when it is released.
 //!
 //! Invariant: whatever changes the state of an id does so behind this lock, so that no change
-//! is missed, and none is told of an id that another thread is changing.
+//! is missed, and none is told of an id that another thread is changing. Whoever is woken by an
+//! event of the id finds the lock released.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use weft_host::HostQp;
 use weft_host::diagnostics::IdDetails;
-use weft_sync::MutexGuard;
+use weft_host::{HostQp, PostponingGuard};
+use weft_sync::Mutex;
 
 use crate::id::IdInner;
 
 /// An id that this thread has locked.
 pub(crate) struct LockedId<'a> {
-    inner: MutexGuard<'a, IdInner>,
+    inner: PostponingGuard<'a, IdInner>,
     /// Kept until the lock is released: its end must not find the id locked.
     qp: Option<Arc<HostQp>>,
 }
 
 impl<'a> LockedId<'a> {
-    pub fn new(inner: MutexGuard<'a, IdInner>) -> Self {
-        Self { inner, qp: None }
+    pub fn new(inner: &'a Mutex<IdInner>) -> Self {
+        Self { inner: PostponingGuard::lock(inner), qp: None }
     }
 }
 

@@ -18,8 +18,8 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
-use weft_host::Host;
 use weft_host::managed::{self, ConnRef, Demux, Outbox, asks, requests};
+use weft_host::{Host, PostponingGuard};
 use weft_net::buffers::Buffer;
 use weft_net::secrecy::{PeerTransport, Refused};
 use weft_net::socket;
@@ -290,7 +290,7 @@ impl ShuttleListener {
 
     /// Takes what has arrived.
     pub fn receive(&self) {
-        let _receiving = self.receiving.lock();
+        let _receiving = PostponingGuard::lock(&self.receiving);
         let Some(port) = self.port() else { return };
         let mut buffer = Buffer::take();
         let room = &mut buffer.room()[..BUNDLE_OCTETS];
