@@ -1,8 +1,9 @@
 //! Threads and tasks that sleep for a completion, an event of rdma-cm or one of a device.
 //!
-//! The bell is rung by whoever drives a connection, with locks of the host held. So wakers are
-//! called there, but dropped only by threads of the application: the last handle of a task may own
-//! queue pairs, whose end takes those locks.
+//! The bell is rung by whoever drives a connection, once that has let go of its locks
+//! ([`weft_host::PostponingGuard`]): a waker may wait for a lock whose holder drops handles. Wakers
+//! are called there, but dropped only by threads of the application: the last handle of a task may
+//! own queue pairs, whose end takes longer than a thread should need that drives others too.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use weft_host::PostponingGuard;
 use weft_os::clock;
 use weft_sync::Mutex;
 use weft_verbs::{CompChannel, Wc};
@@ -122,7 +123,8 @@ impl CompletionQueue {
     }
 
     fn take(&self, max: usize, mut give: impl FnMut(Completion)) -> Result<()> {
-        let queues = self.inner.queues.lock();
+        // Who polls drives connections.
+        let queues = PostponingGuard::lock_briefly(&self.inner.queues);
         let mut left = max;
         while left > 0 {
             let mut out = [Wc::default(); BATCH];

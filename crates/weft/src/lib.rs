@@ -107,6 +107,8 @@ mod region;
 mod reset;
 mod srq;
 mod wait;
+#[cfg(test)]
+mod wakers;
 mod work;
 
 pub use address::Address;

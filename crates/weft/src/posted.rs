@@ -3,11 +3,14 @@
 //! The engine knows a request by its place in the order of its queue. Sends complete in order,
 //! and some without a word, so a completion ends all before it; receives of a shared queue
 //! complete in any order.
+//!
+//! A post may complete at once, or have the connection go on: whoever is woken by that finds the
+//! requests unlocked.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use weft_host::HostSrq;
+use weft_host::{HostSrq, PostponingGuard};
 use weft_sync::Mutex;
 
 use crate::events::ObjectId;
@@ -78,7 +81,7 @@ impl PostedReceives {
         kept: Kept,
         post: impl FnOnce(u64) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut waiting = self.open.lock();
+        let mut waiting = PostponingGuard::lock_briefly(&self.open);
         let number = waiting.next;
         waiting.next += 1;
         waiting.requests.insert(number, Request { id, number, _kept: kept });
@@ -116,7 +119,7 @@ impl Posted {
         kept: Kept,
         post: impl FnOnce(u64) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut sends = self.sends.lock();
+        let mut sends = PostponingGuard::lock_briefly(&self.sends);
         let number = sends.next;
         sends.waiting.push_back(Request { id, number, _kept: kept });
         let posted = post(number);

@@ -2,15 +2,13 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use weft_rdma::{
-    AsyncKind, Connection, DeviceKind, Error, HostOptions, Listener, LocalHost, QueuePair,
-    QueuePairOptions, Result, Work,
+    AsyncKind, Connection, DeviceKind, Error, Listener, QueuePairOptions, Result, Work,
 };
 
 use crate::side::{BOTH, HERE, LIMIT, Side};
@@ -155,34 +153,6 @@ fn a_device_tells_of_a_queue_that_overflowed() {
         }
     });
     assert_eq!(overflow.kind, AsyncKind::CqErr);
-}
-
-/// Ends a queue pair on the thread that wakes it.
-struct EndAtEvent(Mutex<Option<QueuePair>>, Sender<()>);
-
-impl Wake for EndAtEvent {
-    fn wake(self: Arc<Self>) {
-        drop(self.0.lock().unwrap().take());
-        let _nobody_waits = self.1.send(());
-    }
-}
-
-#[test]
-fn a_waker_of_device_events_is_called_without_the_lock_of_the_connection() {
-    // A thread that hangs is not one that other tests need.
-    let host = LocalHost::new(HostOptions::default());
-    let [side, far] = [(); 2].map(|()| Side::of(&host, DeviceKind::Roce));
-    side.connect(&far);
-    far.connect(&side);
-    let small = side.memory(&[0; 2]);
-    side.qp.recv(1, &small.whole().unwrap()).unwrap();
-    let Side { device, domain: _domain, cq: _cq, qp } = side;
-    let (said, heard) = channel();
-    let waker = Waker::from(Arc::new(EndAtEvent(Mutex::new(Some(qp)), said)));
-    let mut next = Box::pin(device.next_event());
-    assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    far.qp.post(2, Work::send_inline(b"too long")).unwrap();
-    heard.recv_timeout(LIMIT).expect("the lock is free");
 }
 
 #[test]
