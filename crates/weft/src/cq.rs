@@ -172,7 +172,8 @@ impl CompletionQueue {
 
 impl Device {
     /// Makes a completion queue for `entries` completions. Once more than these wait to be taken
-    /// the queue fails, so it needs as many as all requests that may be outstanding there.
+    /// the queue fails. One with as many as the depths of all queues that complete there never
+    /// does, since each request keeps its place in its queue until its completion was taken.
     ///
     /// # Errors
     /// [`Error::Invalid`] for none, or more than the device has.

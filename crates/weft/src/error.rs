@@ -113,7 +113,7 @@ impl Error {
             Self::Forbidden { .. } => "set WEFT_KEY to the same key on both hosts",
             Self::System { .. } => "look at the limits of the process",
             Self::DeviceReset { .. } => "open the device again, and make all of its objects anew",
-            Self::Overflow => "make the completion queue larger than all queues that use it",
+            Self::Overflow => "make the completion queue as large as all queues that use it",
             Self::Failed(_) => "make a new queue pair: this one takes no more requests",
             Self::Rejected { .. } => "look whether the peer listens, and what it expects",
             Self::Unreachable { .. } => "look at the address, the firewall and the keys of both",

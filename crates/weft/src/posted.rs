@@ -15,6 +15,7 @@ use weft_sync::Mutex;
 
 use crate::events::ObjectId;
 use crate::region::RegionSlice;
+use crate::{Error, Result};
 
 /// Marks the engine's name of a receive.
 const RECEIVE: u64 = 1 << 63;
@@ -55,17 +56,22 @@ struct OpenRequests {
 }
 
 /// Receives that were posted to a queue.
-#[derive(Default)]
 pub(crate) struct PostedReceives {
     open: Mutex<OpenRequests>,
+    depth: u32,
     /// The queue, if several queue pairs take from it.
     shared: Option<Arc<HostSrq>>,
 }
 
 impl PostedReceives {
-    /// Those of a queue that records who takes them.
-    pub fn shared(srq: Arc<HostSrq>) -> Self {
-        Self { open: Mutex::default(), shared: Some(srq) }
+    /// Those of a queue pair's own queue of `depth`.
+    pub fn own(depth: u32) -> Self {
+        Self { open: Mutex::default(), depth, shared: None }
+    }
+
+    /// Those of a queue of `depth` that records who takes them.
+    pub fn shared(srq: Arc<HostSrq>, depth: u32) -> Self {
+        Self { shared: Some(srq), ..Self::own(depth) }
     }
 
     /// Ends those that a queue pair has taken which is destroyed; their regions are let go.
@@ -75,13 +81,24 @@ impl PostedReceives {
     }
 
     /// Has `post` post a request under the engine's name for it.
-    pub fn post<E>(
+    ///
+    /// The engine has room again as soon as a message has come. Here, as with adapters, a receive
+    /// keeps its place until its completion was taken: so completions never exceed the depths of
+    /// the queues that they come from.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`], and what `post` says.
+    pub fn post(
         &self,
+        during: &'static str,
         id: u64,
         kept: Kept,
-        post: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<(), E> {
+        post: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<()> {
         let mut waiting = PostponingGuard::lock_briefly(&self.open);
+        if waiting.requests.len() >= self.depth as usize {
+            return Err(Error::QueueFull { during });
+        }
         let number = waiting.next;
         waiting.next += 1;
         waiting.requests.insert(number, Request { id, number, _kept: kept });
@@ -99,7 +116,6 @@ impl PostedReceives {
 }
 
 /// Requests of a queue pair.
-#[derive(Default)]
 pub(crate) struct Posted {
     sends: Mutex<Sends>,
     /// Those of its own queue or of the one that it shares.
@@ -150,6 +166,10 @@ impl Posted {
 mod tests {
     use super::*;
 
+    fn posted() -> Posted {
+        Posted::new(Arc::new(PostedReceives::own(2)))
+    }
+
     fn post(posted: &Posted, id: u64) -> u64 {
         let mut name = 0;
         let post = |given| {
@@ -162,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_completion_ends_the_silent_requests_before_it() {
-        let posted = Posted::default();
+        let posted = posted();
         let names = [7, 8, 9].map(|id| post(&posted, id));
         assert_eq!(posted.complete(names[1]), Some(8));
         assert_eq!(posted.complete(names[0]), None);
@@ -172,11 +192,22 @@ mod tests {
 
     #[test]
     fn what_the_engine_does_not_take_is_not_kept() {
-        let posted = Posted::default();
+        let posted = posted();
         assert_eq!(posted.post_send(1, Kept::default(), |_| Err("full")), Err("full"));
-        assert_eq!(posted.receives.post(1, Kept::default(), |_| Err("full")), Err("full"));
+        let invalid = |_| Err(Error::invalid("posting", "so it is"));
+        posted.receives.post("posting", 1, Kept::default(), invalid).unwrap_err();
         assert!(posted.sends.lock().waiting.is_empty());
         assert!(posted.receives.open.lock().requests.is_empty());
         assert_eq!(post(&posted, 5), 0, "the name is free for the next one");
+    }
+
+    #[test]
+    fn a_receive_keeps_its_place_until_its_completion_was_taken() {
+        let receives = posted().receives;
+        let post = |id| receives.post("posting", id, Kept::default(), |_| Ok(()));
+        (0..2).for_each(|id| post(id).unwrap());
+        assert!(matches!(post(2), Err(Error::QueueFull { during: "posting" })));
+        assert_eq!(receives.take(0).map(|request| request.id), Some(0));
+        post(2).unwrap();
     }
 }

@@ -10,7 +10,7 @@ use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, Sen
 use crate::cq::CompletionQueue;
 use crate::device::{Device, ProtectionDomain};
 use crate::events::ObjectId;
-use crate::posted::{Kept, Posted};
+use crate::posted::{Kept, Posted, PostedReceives};
 use crate::region::RemoteKey;
 use crate::srq::SharedReceiveQueue;
 use crate::work::{Entries, Payload, Slices, Work};
@@ -38,7 +38,8 @@ pub struct QueuePairOptions {
     pub srq: Option<SharedReceiveQueue>,
     /// Requests that its send queue holds.
     pub send_depth: u32,
-    /// Requests that its receive queue holds.
+    /// Requests that its receive queue holds. As in the send queue, one keeps its place until its
+    /// completion was taken.
     pub recv_depth: u32,
     /// Slices of a request, at most.
     pub slices: u32,
@@ -185,11 +186,11 @@ impl QueuePair {
         let object = ObjectId::new();
         let qp = domain.context().create_qp(options.init(domain, object));
         let qp = qp.map_err(Error::of(during))?;
-        let posted = match &options.srq {
-            Some(srq) => Posted::new(Arc::clone(srq.posted())),
-            None => Posted::default(),
+        let receives = match &options.srq {
+            Some(srq) => Arc::clone(srq.posted()),
+            None => Arc::new(PostedReceives::own(options.recv_depth)),
         };
-        let posted = Arc::new(posted);
+        let posted = Arc::new(Posted::new(receives));
         for cq in [&options.send_cq, &options.recv_cq] {
             cq.join(qp.num(), &posted);
         }
@@ -271,7 +272,7 @@ impl QueuePair {
         if self.inner.options.srq.is_some() {
             return Err(Error::invalid(during, "receives go to the shared receive queue"));
         }
-        self.inner.posted.receives.post(id, Kept::all(slices), post)
+        self.inner.posted.receives.post(during, id, Kept::all(slices), post)
     }
 
     /// Sends `slices` to a receive of the peer. If none is posted there, a reliable connection of

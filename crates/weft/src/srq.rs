@@ -47,7 +47,7 @@ impl SharedReceiveQueue {
         let srq = srq.map_err(Error::of("making a shared receive queue"))?;
         // What a queue pair has taken when it is dropped is to let go of its regions.
         srq.keep_record();
-        let posted = Arc::new(PostedReceives::shared(Arc::clone(&srq)));
+        let posted = Arc::new(PostedReceives::shared(Arc::clone(&srq), depth));
         let domain = domain.clone();
         Ok(Self { inner: Arc::new(SrqInner { object, srq, posted, domain }) })
     }
@@ -61,7 +61,7 @@ impl SharedReceiveQueue {
         let during = "posting a receive";
         let slices = slices.into().0;
         let entries = Entries::new(during, &self.inner.domain, slices)?;
-        self.inner.posted.post(id, Kept::all(slices), |wr_id| {
+        self.inner.posted.post(during, id, Kept::all(slices), |wr_id| {
             let wr = RecvWr { wr_id, sges: entries.as_slice() };
             self.inner.srq.post_recv(&wr).map_err(Error::of(during))
         })
@@ -88,6 +88,7 @@ impl SharedReceiveQueue {
 
 impl ProtectionDomain {
     /// Makes a receive queue for several queue pairs, of `depth` requests of up to `slices` slices.
+    /// A request keeps its place until its completion was taken, whichever queue it is in.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it exceeds the limits of the device.

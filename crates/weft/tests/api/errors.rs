@@ -1,8 +1,8 @@
 //! What applications are told when something does not work.
 
-use weft_rdma::{DeviceKind, Error, QpState, QueuePairOptions, WcStatus, Work};
+use weft_rdma::{DeviceKind, Error, QpState, QueuePairOptions, Region, WcStatus, Work};
 
-use crate::side::{BOTH, LIMIT, Side, pair};
+use crate::side::{BOTH, HERE, LIMIT, Side, pair};
 
 #[test]
 fn a_queue_that_is_full_takes_more_once_completions_were_taken() {
@@ -25,6 +25,51 @@ fn a_queue_that_is_full_takes_more_once_completions_were_taken() {
     }
 }
 
+/// Sends `count` words, of which the last one comes into `inbox`; returns when it is there.
+fn fill(near: &Side, inbox: &Region, count: u64) {
+    for id in 0..count {
+        near.qp.post(id, Work::send_inline(&[1; 8])).unwrap();
+        near.expect(id);
+    }
+    while inbox.load(0).unwrap() == 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_queue_of_receives_is_full_until_their_completions_were_taken() {
+    const DEPTH: u32 = 4;
+    for kind in BOTH {
+        for is_shared in [false, true] {
+            let far = Side::new(kind);
+            let small = far.device.completion_queue(DEPTH).unwrap();
+            let srq = is_shared.then(|| far.domain.shared_receive_queue(DEPTH, 1).unwrap());
+            let mut options = QueuePairOptions::reliable(&far.cq).recv_cq(&small).recv_depth(DEPTH);
+            options.srq = srq.clone();
+            let far_qp = far.domain.queue_pair(options).unwrap();
+            let inbox = far.memory(&[0; 8]);
+            let room = far.memory(&[0; 8]);
+            let recv = |id, at: &Region| match &srq {
+                Some(srq) => srq.recv(id, &at.whole().unwrap()),
+                None => far_qp.recv(id, &at.whole().unwrap()),
+            };
+            let near = Side::new(kind);
+            near.qp.connect_to(HERE, far_qp.address(HERE)).unwrap();
+            far_qp.connect_to(HERE, near.qp.address(HERE)).unwrap();
+            (0..3).for_each(|id| recv(id, &room).unwrap());
+            recv(3, &inbox).unwrap();
+            fill(&near, &inbox, DEPTH.into());
+            let full = recv(4, &room).unwrap_err();
+            assert!(matches!(full, Error::QueueFull { .. }), "{kind:?}: {full}");
+            assert_eq!(small.wait(LIMIT).unwrap().id, 0);
+            recv(4, &room).unwrap();
+            near.qp.post(9, Work::send_inline(&[1; 8])).unwrap();
+            let ids = [(); 4].map(|()| small.wait(LIMIT).unwrap().ok().unwrap().id);
+            assert_eq!(ids, [1, 2, 3, 4], "{kind:?}");
+        }
+    }
+}
+
 #[test]
 fn completions_beyond_the_queue_are_an_error_and_not_lost_in_silence() {
     let side = Side::new(DeviceKind::Roce);
@@ -32,8 +77,8 @@ fn completions_beyond_the_queue_are_an_error_and_not_lost_in_silence() {
     let options = side.qp.options().clone().recv_cq(&small);
     let far = side.domain.queue_pair(options).unwrap();
     let near = Side::new(DeviceKind::Roce);
-    near.qp.connect_to(crate::side::HERE, far.address(crate::side::HERE)).unwrap();
-    far.connect_to(crate::side::HERE, near.qp.address(crate::side::HERE)).unwrap();
+    near.qp.connect_to(HERE, far.address(HERE)).unwrap();
+    far.connect_to(HERE, near.qp.address(HERE)).unwrap();
     let memory = side.memory(&[0; 4]);
     (0..3).for_each(|id| far.recv(id, &memory.whole().unwrap()).unwrap());
     for id in 0..3 {
@@ -58,8 +103,8 @@ fn completions_before_those_that_were_lost_are_given_without_an_error() {
     let small = side.device.completion_queue(ENTRIES).unwrap();
     let far = side.domain.queue_pair(side.qp.options().clone().recv_cq(&small)).unwrap();
     let near = Side::new(DeviceKind::Roce);
-    near.qp.connect_to(crate::side::HERE, far.address(crate::side::HERE)).unwrap();
-    far.connect_to(crate::side::HERE, near.qp.address(crate::side::HERE)).unwrap();
+    near.qp.connect_to(HERE, far.address(HERE)).unwrap();
+    far.connect_to(HERE, near.qp.address(HERE)).unwrap();
     let memory = side.memory(&[0; 4]).whole().unwrap();
     let count = u64::from(ENTRIES) + 2;
     (0..count).for_each(|id| far.recv(id, &memory).unwrap());
@@ -121,7 +166,7 @@ fn word_of(side: &Side) -> weft_rdma::RegionSlice {
 fn who_connects_a_queue_pair_again_is_told_that_it_has_a_peer() {
     for kind in BOTH {
         let (a, b) = pair(kind);
-        let again = a.qp.connect_to(crate::side::HERE, b.qp.address(crate::side::HERE));
+        let again = a.qp.connect_to(HERE, b.qp.address(HERE));
         let error = again.unwrap_err();
         assert!(error.to_string().contains("it has a peer"), "{kind:?}: {error}");
     }
@@ -130,6 +175,6 @@ fn who_connects_a_queue_pair_again_is_told_that_it_has_a_peer() {
 #[test]
 fn iwarp_has_no_datagrams() {
     let side = Side::new(DeviceKind::Iwarp);
-    let options = QueuePairOptions::datagrams(&side.cq, crate::side::HERE, 1);
+    let options = QueuePairOptions::datagrams(&side.cq, HERE, 1);
     assert!(side.domain.queue_pair(options).is_err());
 }
