@@ -108,6 +108,17 @@ pub fn is_of_host(ip: IpAddr) -> bool {
     }
 }
 
+/// Whether sockets of this host can have the address `ip` now.
+///
+/// # Errors
+/// `EADDRNOTAVAIL` if it is another host's or stands for several, or what the system says to it.
+pub fn check_local(ip: IpAddr) -> io::Result<()> {
+    if ip.to_canonical().is_unspecified() || !is_of_host(ip) {
+        return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
+    }
+    UdpSocket::bind((ip, 0)).map(drop)
+}
+
 /// The system says so when a socket that may not broadcast is connected. In an address that means
 /// all hosts of a network two bits at least stand for the host, which are ones.
 fn is_broadcast(v4: Ipv4Addr) -> bool {

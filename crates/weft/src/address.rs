@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weft_net::socket;
 use weft_verbs::{AddressVector, Destination};
 
 use crate::completion::Completion;
+use crate::{Error, Result};
 
 /// Where a queue pair is reached. It is plain data that a peer sends, by [`Address::to_bytes`] or
 /// in any other form.
@@ -69,6 +71,14 @@ fn route_source(route: &[u8; Address::ROUTE_LEN]) -> Option<IpAddr> {
         (0, 4) => second[12..].first_chunk::<4>().map(|ip| Ipv4Addr::from(*ip).into()),
         _ => None,
     }
+}
+
+/// Whether a queue pair of this host can have the address `ip`.
+///
+/// # Errors
+/// [`Error::System`] if it cannot.
+pub(crate) fn check_local(during: &'static str, ip: IpAddr) -> Result<()> {
+    socket::check_local(ip).map_err(|source| Error::System { during, source })
 }
 
 fn gid(ip: IpAddr) -> [u8; 16] {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use weft_verbs::{QpAttr, QpAttrMask, QpState, QpType};
 
-use crate::address::Address;
+use crate::address::{Address, check_local};
 use crate::qp::QueuePair;
 use crate::{Error, Result};
 
@@ -16,6 +16,8 @@ const READS: u8 = 16;
 const TIMEOUT: u8 = 18;
 /// The highest count of three bits; for messages without a receive it means for ever.
 const RETRIES: u8 = 7;
+/// Numbers of queue pairs have 24 bits.
+const NUMBER_MAX: u32 = (1 << 24) - 1;
 /// InfiniBand's code for 0.64 ms.
 const RNR_TIMER: u8 = 12;
 
@@ -26,13 +28,15 @@ impl QueuePair {
     }
 
     /// Connects it to the queue pair at `peer`, from the address `local` of this host. The peer
-    /// does the same, in any order; what is posted before it has done so waits. If the peer never
+    /// does the same, in any order, and each end names the address that the other one connects
+    /// from. What is posted before the peer has done so waits. If the peer never
     /// comes, that fails with [`WcStatus::RetryExcErr`](crate::WcStatus::RetryExcErr), after 10 s
     /// on [`DeviceKind::Roce`](crate::DeviceKind::Roce) and after 60 s on
     /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp). Receives alone wait without end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a queue pair that has a peer or had one, or is for datagrams;
+    /// [`Error::Invalid`] for a queue pair that has a peer or had one, or is for datagrams, and for
+    /// a number of more than 24 bits; [`Error::System`] if `local` is no address of this host;
     /// [`Error::Forbidden`] if this host has no key for the peer.
     pub fn connect_to(&self, local: IpAddr, peer: Address) -> Result<()> {
         use QpAttrMask as Mask;
@@ -46,6 +50,10 @@ impl QueuePair {
             let why = "it has a peer or had one, and each connection needs a new queue pair";
             return Err(Error::invalid(during, why));
         }
+        if peer.number > NUMBER_MAX {
+            return Err(Error::invalid(during, "the number of a queue pair has 24 bits"));
+        }
+        check_local(during, local)?;
         let attr = QpAttr {
             port: 1,
             path: peer.path(local),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weft_host::HostQpInit;
 use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, SendWr, Sge};
 
+use crate::address::check_local;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, ProtectionDomain};
 use crate::events::ObjectId;
@@ -176,6 +177,9 @@ impl QueuePair {
         let during = "making a queue pair";
         if options.kind.is_xrc() {
             return Err(Error::Unsupported { during, what: "extended reliable connections here" });
+        }
+        if options.kind == QpType::Ud {
+            check_local(during, options.local)?;
         }
         for cq in [&options.send_cq, &options.recv_cq] {
             domain.check_device(during, cq.device())?;
@@ -374,7 +378,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it exceeds the limits of the device or its completion queues are of
-    /// another one, [`Error::System`] if there is no port left for it.
+    /// another one, [`Error::System`] if there is no port left for it or the address of one for
+    /// datagrams is not this host's.
     pub fn queue_pair(&self, options: QueuePairOptions) -> Result<QueuePair> {
         QueuePair::new(self, options)
     }

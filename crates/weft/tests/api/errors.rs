@@ -1,6 +1,6 @@
 //! What applications are told when something does not work.
 
-use weft_rdma::{DeviceKind, Error, QpState, QueuePairOptions, Region, WcStatus, Work};
+use weft_rdma::{Address, DeviceKind, Error, QpState, QueuePairOptions, Region, WcStatus, Work};
 
 use crate::side::{BOTH, HERE, LIMIT, Side, pair};
 
@@ -177,4 +177,36 @@ fn iwarp_has_no_datagrams() {
     let side = Side::new(DeviceKind::Iwarp);
     let options = QueuePairOptions::datagrams(&side.cq, HERE, 1);
     assert!(side.domain.queue_pair(options).is_err());
+}
+
+fn is_no_local_address(error: &Error) -> bool {
+    let Error::System { source, .. } = error else { return false };
+    source.kind() == std::io::ErrorKind::AddrNotAvailable
+}
+
+#[test]
+fn who_names_an_address_of_another_host_as_its_own_is_told_at_once() {
+    for local in ["10.1.2.3", "0.0.0.0", "::", "224.0.0.1"] {
+        let local = local.parse().unwrap();
+        for kind in BOTH {
+            let (a, b) = (Side::new(kind), Side::new(kind));
+            let error = a.qp.connect_to(local, b.qp.address(local)).unwrap_err();
+            assert!(is_no_local_address(&error), "{kind:?} {local}: {error}");
+            assert_eq!(a.qp.state(), QpState::Init);
+        }
+        let side = Side::new(DeviceKind::Roce);
+        let options = QueuePairOptions::datagrams(&side.cq, local, 1);
+        let error = side.domain.queue_pair(options).unwrap_err();
+        assert!(is_no_local_address(&error), "{local}: {error}");
+    }
+}
+
+#[test]
+fn the_number_of_a_peer_has_24_bits() {
+    for kind in BOTH {
+        let side = Side::new(kind);
+        let peer = Address { number: 1 << 24, ..side.qp.address(HERE) };
+        let error = side.qp.connect_to(HERE, peer).unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{kind:?}: {error}");
+    }
 }
