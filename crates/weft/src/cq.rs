@@ -80,8 +80,12 @@ impl CompletionQueue {
     /// connection, or is gone, receives stay posted until this side disconnects too. So who waits
     /// for receives alone also looks at [`Connection::wait_end`](crate::Connection::wait_end), and
     /// then calls [`Connection::disconnect`](crate::Connection::disconnect): they complete with
-    /// [`WcStatus::WrFlushErr`](crate::WcStatus::WrFlushErr). Those of
+    /// [`WcStatus::WrFlushErr`](crate::WcStatus::WrFlushErr). Those of a connection of
     /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp) do so by themselves.
+    ///
+    /// After [`QueuePair::connect_to`](crate::QueuePair::connect_to) nobody is told that the peer
+    /// has gone, on either device, before a request fails: receives stay posted until then. An
+    /// application that learns it in another way calls [`QueuePair::fail`](crate::QueuePair::fail).
     ///
     /// # Errors
     /// [`Error::TimedOut`] if none came, [`Error::Overflow`] once completions were lost.

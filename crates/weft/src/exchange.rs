@@ -32,7 +32,8 @@ impl QueuePair {
     /// from. What is posted before the peer has done so waits. If the peer never
     /// comes, that fails with [`WcStatus::RetryExcErr`](crate::WcStatus::RetryExcErr), after 10 s
     /// on [`DeviceKind::Roce`](crate::DeviceKind::Roce) and after 60 s on
-    /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp). Receives alone wait without end.
+    /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp). Receives alone wait without end, also
+    /// when the peer has come and gone: see [`QueuePair::fail`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for a queue pair that has a peer or had one, or is for datagrams, and for

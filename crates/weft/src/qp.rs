@@ -234,6 +234,17 @@ impl QueuePair {
         self.inner.qp.modify(&attr, mask | QpAttrMask::STATE).map_err(Error::of(during))
     }
 
+    /// Ends it: its connection, if it has one, ends without a word of rdma-cm, and requests and
+    /// receives that are not complete do so with
+    /// [`WcStatus::WrFlushErr`](crate::WcStatus::WrFlushErr). Receives of a shared queue stay
+    /// there. It is in [`QpState::Err`] from then on.
+    ///
+    /// # Errors
+    /// [`Error::DeviceReset`].
+    pub fn fail(&self) -> Result<()> {
+        self.step("failing a queue pair", &QpAttr::default(), QpState::Err, QpAttrMask::empty())
+    }
+
     /// Its number, 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.qp.num()

@@ -219,3 +219,36 @@ fn a_waker_may_end_a_queue_pair_whose_completions_are_just_taken() {
     thread::spawn(move || while receives.poll().is_ok() {});
     has_come(&dropped);
 }
+
+/// Takes all completions on the thread that calls it.
+struct PollAtWake(CompletionQueue, Sender<()>);
+
+impl Wake for PollAtWake {
+    fn wake(self: Arc<Self>) {
+        while self.0.poll().unwrap().is_some() {}
+        let _nobody_waits = self.1.send(());
+    }
+}
+
+#[test]
+fn a_waker_may_poll_while_another_request_is_posted() {
+    for kind in BOTH {
+        let [side, _far] = two(kind);
+        // What is posted now completes within the call.
+        side.qp.fail().unwrap();
+        let (inbox, cq) = (side.room(4), side.cq.clone());
+        let (done, polled) = channel();
+        let waker = Waker::from(Arc::new(PollAtWake(cq.clone(), done)));
+        thread::spawn(move || {
+            for is_receive in [true, false] {
+                let mut next = cq.next();
+                assert!(Pin::new(&mut next).poll(&mut Context::from_waker(&waker)).is_pending());
+                match is_receive {
+                    true => side.qp.recv(1, &inbox).unwrap(),
+                    false => side.qp.post(2, Work::send_inline(b"x")).unwrap(),
+                }
+            }
+        });
+        (0..2).for_each(|_| has_come(&polled));
+    }
+}

@@ -136,6 +136,25 @@ fn what_waits_in_a_queue_pair_that_fails_is_told() {
 }
 
 #[test]
+fn receives_end_when_the_application_fails_their_queue_pair() {
+    for kind in BOTH {
+        let (a, b) = pair(kind);
+        let inbox = b.memory(&[0; 8]);
+        (1..3).for_each(|id| b.qp.recv(id, &inbox.whole().unwrap()).unwrap());
+        a.qp.post(9, Work::send_inline(b"x")).unwrap();
+        b.expect(1);
+        b.qp.fail().unwrap();
+        let flushed = b.next();
+        assert_eq!((flushed.id, flushed.status), (2, WcStatus::WrFlushErr), "{kind:?}");
+        assert_eq!(b.qp.state(), QpState::Err);
+        b.qp.fail().expect("it is so already");
+        let late = b.qp.recv(3, &inbox.whole().unwrap());
+        late.unwrap();
+        assert_eq!((b.next().id, b.qp.state()), (3, QpState::Err));
+    }
+}
+
+#[test]
 fn a_call_too_early_or_too_large_changes_nothing() {
     for kind in BOTH {
         let (a, b) = (Side::new(kind), Side::new(kind));
