@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use weft_net::socket;
 use weft_verbs::Misuse;
 
 use crate::completion::Completion;
@@ -15,6 +16,15 @@ pub(crate) const CLEAR_UNDER_KEY: &str = "this host has a key, and iWARP is not 
 
 /// What every command of a device says that was reset.
 const EIO: i32 = 5;
+
+/// Reasons of InfiniBand for a refusal, and that of a device of
+/// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp): `-ECONNREFUSED`.
+const NOBODY_LISTENS: i32 = 8;
+const APPLICATION_SAYS_NO: i32 = 28;
+const REFUSED: i32 = -111;
+
+/// What to do about a lack of descriptors, threads or memory.
+const LIMITS: &str = "look at the limits of the process";
 
 /// Why a call failed. Its text says what happened, in which call, and what to do.
 #[derive(Debug)]
@@ -78,7 +88,7 @@ pub enum Error {
         /// The peer.
         peer: SocketAddr,
         /// A negative errno, or a reason of InfiniBand: 8 if nobody listens, 28 if the
-        /// application said no.
+        /// application said no. [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp) says -111 to both.
         status: i32,
         /// What the application at the peer said along.
         private_data: Vec<u8>,
@@ -110,11 +120,19 @@ impl Error {
             Self::Forbidden { why: CLEAR_UNDER_KEY, .. } => {
                 "take a device of DeviceKind::Roce, or allow clear text"
             }
-            Self::Forbidden { .. } => "set WEFT_KEY to the same key on both hosts",
-            Self::System { .. } => "look at the limits of the process",
+            Self::Forbidden { .. } => {
+                "give both hosts the same key, by WEFT_KEY or HostOptions::key"
+            }
+            Self::System { source, .. } => advice_to_system(source),
             Self::DeviceReset { .. } => "open the device again, and make all of its objects anew",
             Self::Overflow => "make the completion queue as large as all queues that use it",
             Self::Failed(_) => "make a new queue pair: this one takes no more requests",
+            Self::Rejected { status: NOBODY_LISTENS, .. } => {
+                "look at the port, and have the peer listen first"
+            }
+            Self::Rejected { status: APPLICATION_SAYS_NO, .. } => {
+                "look what the application there expects"
+            }
             Self::Rejected { .. } => "look whether the peer listens, and what it expects",
             Self::Unreachable { .. } => "look at the address, the firewall and the keys of both",
             Self::TimedOut { .. } => "wait longer, or look whether the peer is alive",
@@ -145,6 +163,28 @@ impl Error {
     }
 }
 
+fn advice_to_system(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "take another port, or end what has this one",
+        io::ErrorKind::AddrNotAvailable => "name an address of this host",
+        io::ErrorKind::PermissionDenied => "take a port above 1023, or ask for the permission",
+        // No thread is left.
+        io::ErrorKind::WouldBlock => LIMITS,
+        _ if socket::is_exhausted(source) => LIMITS,
+        _ => "look up what the system says",
+    }
+}
+
+/// What happened, where a peer or its host refuses with `status`.
+fn refusal(status: i32) -> &'static str {
+    match status {
+        NOBODY_LISTENS => "nobody listens there",
+        APPLICATION_SAYS_NO => "the application there said no",
+        REFUSED => "nobody listens there, or the application there said no",
+        _ => "refused",
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -166,7 +206,7 @@ impl fmt::Display for Error {
                 completion.id, completion.qp_number, completion.status
             )?,
             Self::Rejected { peer, status, .. } => {
-                write!(out, "connection with {peer}: refused ({status})")?;
+                write!(out, "connection with {peer}: {} ({status})", refusal(*status))?;
             }
             Self::Unreachable { peer, source } => write!(out, "connection with {peer}: {source}")?,
             Self::TimedOut { during, after } => {
@@ -200,6 +240,29 @@ mod tests {
         );
         assert!(std::error::Error::source(&system).is_some());
         let forbidden = Error::of("connecting")(Misuse::Refused("no key")).to_string();
-        assert!(forbidden.contains("no key; set WEFT_KEY"), "{forbidden}");
+        assert!(forbidden.contains("no key; give both hosts the same key"), "{forbidden}");
+    }
+
+    #[test]
+    fn the_advice_fits_what_the_system_says() {
+        let advice = |errno| Error::of("listening")(Misuse::System(errno)).advice();
+        let (emfile, eaddrinuse, eaddrnotavail, eacces) = (24, 98, 99, 13);
+        assert_eq!(advice(emfile), LIMITS);
+        assert!(advice(eaddrinuse).contains("port"));
+        assert!(advice(eaddrnotavail).contains("address of this host"));
+        assert_ne!(advice(eacces), LIMITS);
+        assert_ne!(advice(22), LIMITS);
+    }
+
+    #[test]
+    fn a_refusal_says_who_refused() {
+        let text = |status| {
+            let peer = ([127, 0, 0, 1], 1).into();
+            Error::Rejected { peer, status, private_data: Vec::new() }.to_string()
+        };
+        assert!(text(8).contains("127.0.0.1:1: nobody listens there (8); look at the port"));
+        assert!(text(28).contains("the application there said no (28); look what"));
+        assert!(text(-111).contains("nobody listens there, or the application there said no"));
+        assert!(text(4).contains(": refused (4); look whether"));
     }
 }
