@@ -318,13 +318,13 @@ impl Connection {
     }
 
     /// Connects `qp`, a new queue pair, to whom listens at `to`, with at most 251 bytes for it, of
-    /// which an adapter's takes 56; returns once the peer has accepted. Each step may take
-    /// `limit`.
+    /// which an adapter's takes 56; returns once the peer has accepted. `limit` counts twice: for
+    /// how the peer is reached, and for its answer.
     ///
     /// # Errors
     /// [`Error::Rejected`] by the peer, [`Error::Unreachable`] with the reason,
     /// [`Error::TimedOut`], [`Error::Forbidden`] if both have no key in common,
-    /// [`Error::Invalid`] for a queue pair that is not new, [`Error::DeviceReset`],
+    /// [`Error::Invalid`] for a queue pair that is not new or port 0, [`Error::DeviceReset`],
     /// [`Error::System`]. A queue pair whose connection was rejected has failed.
     pub fn open(
         qp: &QueuePair,
@@ -387,6 +387,9 @@ impl Connection {
         limit: Duration,
     ) -> Result<Self> {
         let during = "connecting";
+        if to.port() == 0 {
+            return Err(Error::invalid(during, "nobody listens at port 0"));
+        }
         let id = IdHandle::new(qp.device(), during)?;
         id.id.resolve_addr(from, to, limit).map_err(refused(during))?;
         id.expect(during, to, EventKind::AddrResolved, limit).await?;

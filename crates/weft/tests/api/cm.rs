@@ -193,3 +193,13 @@ fn a_queue_pair_is_connected_once_and_by_its_own_device() {
     assert!(refused && again);
     drop(accepted);
 }
+
+#[test]
+fn nobody_is_looked_for_at_port_0() {
+    for kind in BOTH {
+        let side = Side::new(kind);
+        let error = Connection::open(&side.qp, LOOPBACK.into(), b"", LIMIT).unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{kind:?}: {error}");
+        assert_eq!(side.qp.state(), QpState::Init);
+    }
+}
