@@ -140,6 +140,7 @@ fn refused(during: &'static str) -> impl FnOnce(cm::CmError) -> Error {
 
 /// Waits for connections. It stops with its last handle.
 #[derive(Clone)]
+#[must_use = "a listener stops when it is dropped"]
 pub struct Listener {
     id: Arc<IdHandle>,
     device: Device,
@@ -234,6 +235,7 @@ impl fmt::Debug for Listener {
 }
 
 /// A peer that wants to connect. Dropping it refuses.
+#[must_use = "a peer is refused when this is dropped"]
 pub struct Incoming {
     id: IdHandle,
     event: CmEvent,
@@ -306,6 +308,7 @@ impl fmt::Debug for Incoming {
 /// A connection of a queue pair. It ends when its last handle is dropped, or by
 /// [`Connection::disconnect`] of any.
 #[derive(Clone)]
+#[must_use = "a connection ends when it is dropped"]
 pub struct Connection {
     id: Arc<IdHandle>,
     qp: QueuePair,

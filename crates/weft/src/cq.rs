@@ -106,7 +106,8 @@ impl CompletionQueue {
 
     /// The next completion, as a future that any executor may drive. Its waker is called by a
     /// thread that drives connections, so it should only note that the task is due, as those of
-    /// executors do, and not run it.
+    /// executors do, and not run it. It must not panic: on a thread of the host that aborts the
+    /// process.
     ///
     /// What [`CompletionQueue::wait`] says of receives whose peer is gone holds here too: who waits
     /// for receives alone waits for [`Connection::ended`](crate::Connection::ended) at the same

@@ -78,8 +78,9 @@ impl QueuePairOptions {
         Self::new(QpType::Uc, cq)
     }
 
-    /// Of datagrams from the address `local`, with the key `qkey`. Only `weft0` has them. A receive
-    /// needs 40 bytes more than its message, for the route header.
+    /// Of datagrams from the address `local`, with the key `qkey`. Only `weft0` has them. A message
+    /// has 4096 bytes at most. A receive needs 40 bytes more than its message, for the route
+    /// header.
     pub fn datagrams(cq: &CompletionQueue, local: IpAddr, qkey: u32) -> Self {
         Self { local, qkey, ..Self::new(QpType::Ud, cq) }
     }

@@ -80,6 +80,7 @@ pub(crate) enum Payload<'a> {
 
 /// A request for a send queue, for [`QueuePair::post`](crate::QueuePair::post).
 #[derive(Clone, Copy, Debug)]
+#[must_use = "work does nothing unless it is posted"]
 pub struct Work<'a> {
     op: SendOp,
     pub(crate) payload: Payload<'a>,
@@ -135,7 +136,6 @@ impl<'a> Work<'a> {
 
     /// The same, with four bytes of immediate data: they come with the completion of the peer's
     /// receive, which a Write then takes too.
-    #[must_use]
     pub fn with_imm(self, imm: u32) -> Self {
         Self { imm: Some(imm), ..self }
     }
@@ -143,13 +143,11 @@ impl<'a> Work<'a> {
     /// The same Send, which also takes the key of a region from the peer (Send with Invalidate):
     /// neither side can use the region in requests any more once the message is there. The peer
     /// finds the key in [`Completion::invalidated`](crate::Completion::invalidated).
-    #[must_use]
     pub fn invalidating(self, key: RemoteKey) -> Self {
         Self { invalidates: Some(key.rkey), ..self }
     }
 
     /// The same, begun only when all earlier Reads and Atomics of the queue are complete.
-    #[must_use]
     pub fn fenced(self) -> Self {
         Self { flags: self.flags | SendFlags::FENCE, ..self }
     }
@@ -157,13 +155,11 @@ impl<'a> Work<'a> {
     /// The same, without a completion if it succeeds. It keeps its regions until a later request
     /// of its queue completes, and its place in the queue as long, so post one with a completion
     /// now and then.
-    #[must_use]
     pub fn silent(self) -> Self {
         Self { flags: self.flags - SendFlags::SIGNALED, ..self }
     }
 
     /// The same, as a datagram to the queue pair at `address`.
-    #[must_use]
     pub fn to(self, address: Address) -> Self {
         Self { to: Some(address), ..self }
     }
