@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_verbs::{Access, Misuse, Sge};
+use zerocopy::FromZeros;
 
 use crate::device::ProtectionDomain;
 use crate::{Error, Result};
@@ -57,10 +58,9 @@ impl Region {
         if !OFFERED.contains(access) {
             return Err(Error::invalid(during, "the region owns its memory: no such right"));
         }
-        let count = len.div_ceil(WORD);
-        let mut words = Vec::new();
-        words.try_reserve_exact(count).map_err(|why| Error::of(during)(Misuse::from(why)))?;
-        words.resize_with(count, AtomicU64::default);
+        // The system gives zeroes: they are not written here one by one.
+        let words = AtomicU64::new_vec_zeroed(len.div_ceil(WORD));
+        let words = words.map_err(|_| Error::of(during)(Misuse::NoMemory))?;
         let addr = words.as_ptr() as u64;
         let access = access | Access::LOCAL_WRITE;
         let registered = domain.context().reg_mr(domain.pd(), addr, len as u64, 0, access);
