@@ -178,9 +178,10 @@ impl HostQp {
                 self.open_for_datagrams()?;
             }
             (Init, Rtr) => {
-                self.reach(peer(attr)?)?;
-                // The connection is in other hands from now on, and may be over already.
+                let peer = peer(attr)?;
+                // First, as what the connection brings at once comes in this state.
                 self.inner.proceed(Init, Rtr);
+                self.reach(peer).inspect_err(|_| self.inner.proceed(Rtr, Init))?;
             }
             (Rtr, Rts) if connected => {
                 self.speak(requester(self.kind(), attr))?;
