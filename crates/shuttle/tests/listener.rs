@@ -118,6 +118,26 @@ fn a_refusal_is_said_again() {
     assert_eq!(again, Err(ShuttleMisuse::Gone));
 }
 
+#[test]
+fn an_owner_that_ends_refuses_all_who_wait_and_nobody_else() {
+    let mut world = world(&ShuttleConfig::default(), &Link::default());
+    world.ask();
+    world.run_until(1000 * MS, |world| world.open(0) == 1);
+    world.accepts = false;
+    let waiting = [world.ask(), world.ask()];
+    world.run_for(20 * MS);
+    let now_ns = world.now_ns;
+    assert_eq!(world.sites[1].endpoint.reject_all(now_ns, 7).len(), 2);
+    assert_eq!(world.sites[1].endpoint.reject_all(now_ns, 7), []);
+    // They are lost; the next Requests bring them again.
+    world.run_for(1000 * MS);
+    for key in waiting {
+        let end = ShuttleEvent::Ended(ConnectionEnd::Rejected(7));
+        assert_eq!(world.sites[0].joined[key].events.last(), Some(&end));
+    }
+    assert_eq!((world.open(0), world.sites[1].endpoint.half_open()), (1, 0));
+}
+
 /// Whoever cannot receive gets no further than a cookie; whoever can gets in.
 #[test]
 fn a_flood_from_false_addresses_keeps_nobody_out() {

@@ -447,6 +447,15 @@ impl<K> Endpoint<K> {
         Ok((route, answer))
     }
 
+    /// Rejects every pending Request without private data; returns the datagrams to send, and
+    /// their routes. For an owner that cannot answer any more.
+    pub fn reject_all(&mut self, now_ns: u64, reason: u16) -> Vec<(Route, Vec<u8>)> {
+        self.records.expire(now_ns);
+        let pending = self.records.pending();
+        let mut reject = |name| self.reject(now_ns, Ticket(name), reason, &[]).ok();
+        pending.into_iter().filter_map(&mut reject).collect()
+    }
+
     /// Notes that connection `cid` is established: no longer half open.
     pub fn handle_established(&mut self, cid: ConnectionId) {
         self.records.confirm(cid);

@@ -154,6 +154,12 @@ impl Records {
         self.keep(name, now_ns.saturating_add(KEEP_NS));
     }
 
+    /// Every pending Request.
+    pub(super) fn pending(&self) -> Vec<u64> {
+        let asked = |record: &Record| matches!(record.stage, RecordStage::Asked(..));
+        self.records.iter().filter(|(_, record)| asked(record)).map(|(name, _)| *name).collect()
+    }
+
     /// The Request `name`, if pending.
     pub(super) fn asked(&self, name: u64) -> Option<(&PeerRequest, Route)> {
         match &self.records.get(&name)?.stage {
