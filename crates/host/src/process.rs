@@ -1,10 +1,13 @@
 //! What happens to a host when its process forks or exits.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
-use weft_os::{calls, clock, fds, forks, sys};
+use weft_os::clock::{self, Moment};
+use weft_os::{calls, fds, forks, sys};
+use weft_reactor::Pollable;
 
 use crate::connections::LINGER;
 use crate::host::{Host, HostSetup, Local};
@@ -75,13 +78,15 @@ fn local<H: HostHome>() -> Option<&'static Local> {
 
 impl Host {
     /// The process ends at once, without handlers: what was received and has yet to be acknowledged
-    /// is acknowledged, as an adapter would have done before the application saw it. Nothing is
-    /// closed. No lock is waited for that this thread might hold, nor that of `malloc`.
+    /// is acknowledged, as an adapter would have done before the application saw it, and who waits
+    /// for an answer is refused. Nothing is closed. No lock is waited for that this thread might
+    /// hold, nor that of `malloc`.
     pub fn say_last_words(&self) {
         if let Some(local) = self.running() {
             weft_memory::leave_c_library();
             let until = clock::now() + LAST_WORDS;
             local.connections.each(until, |connection| connection.flush_now(until));
+            say_to_all(local, until);
             local.open_at_exit.tell();
             if let Some(Some(publisher)) = local.publisher.get() {
                 publisher.vanish();
@@ -90,15 +95,22 @@ impl Host {
     }
 }
 
+/// Has every source say its last words; gives the sources. The end of one of them may need locks
+/// that this thread holds, so none ends here.
+fn say_to_all(local: &Local, until: Moment) -> ManuallyDrop<Vec<Arc<dyn Pollable>>> {
+    let sources = ManuallyDrop::new(local.reactor.all_by(until));
+    sources.iter().for_each(|source| source.last_words(until));
+    sources
+}
+
 extern "C" fn exit<H: HostHome>() {
     if let Some(local) = local::<H>() {
         sys::hold_handlers();
         let until = clock::now() + LINGER;
         local.exits.store(true, Ordering::Release);
         local.connections.each(until, |connection| connection.hush());
-        for source in local.reactor.all() {
-            source.at_exit(until);
-        }
+        let sources = say_to_all(local, until);
+        sources.iter().for_each(|source| source.at_exit(until));
         local.open_at_exit.tell();
         if let (Some(host), Some(Some(publisher))) = (H::place().get(), local.publisher.get()) {
             publisher.end(host);

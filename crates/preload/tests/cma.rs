@@ -136,6 +136,13 @@ fn a_listener_hears_at_once_of_a_client_that_gives_up() {
 }
 
 #[test]
+fn a_client_hears_from_its_listener_that_this_ends() {
+    let dir = common::dir("deserted");
+    let program = dir.build("deserted.c", "deserted", &["-lrdmacm", "-libverbs"]);
+    succeed(preloaded(&program).env("WEFT_TRANSPORT", "shuttle"));
+}
+
+#[test]
 fn what_succeeded_is_seen_before_the_end_however_late_the_application_looks() {
     let dir = common::dir("unseen");
     let program = dir.build("unseen.c", "unseen", &["-lrdmacm", "-libverbs"]);

@@ -288,6 +288,21 @@ impl ShuttleListener {
         }
     }
 
+    /// Takes no more Requests, and refuses those that wait, as the kernel does for a process that
+    /// ends; as far as the locks can be had by `until`.
+    fn refuse_all(&self, until: Moment) {
+        let now_ns = ns_at(clock::now());
+        let port = clock::retry(until, || self.post.try_lock()).and_then(|mut post| {
+            post.listens = false;
+            post.port.clone()
+        });
+        let endpoint = clock::retry(until, || self.endpoint.try_lock());
+        let refused = endpoint.map(|mut endpoint| endpoint.reject_all(now_ns, REFUSED));
+        if let (Some(port), Some(refused)) = (port, refused) {
+            refused.iter().for_each(|(route, answer)| send(&port, route, answer));
+        }
+    }
+
     /// Takes what has arrived.
     pub fn receive(&self) {
         let _receiving = PostponingGuard::lock(&self.receiving);
@@ -422,6 +437,10 @@ impl Pollable for ShuttleListener {
 
     fn timeout(&self, _: Moment) {
         self.asked.deliver(|asked| self.announce(asked));
+    }
+
+    fn last_words(&self, until: Moment) {
+        self.refuse_all(until);
     }
 }
 

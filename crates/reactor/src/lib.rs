@@ -255,9 +255,10 @@ impl Reactor {
         }
     }
 
-    /// Every source that is watched, for who ends the process.
-    pub fn all(&self) -> Vec<Arc<dyn Pollable>> {
-        self.sources.all()
+    /// Every source that is watched, for who ends the process; without those whose lock this thread
+    /// may have been interrupted with, which is waited for until then.
+    pub fn all_by(&self, until: Moment) -> Vec<Arc<dyn Pollable>> {
+        self.sources.all_by(until)
     }
 }
 

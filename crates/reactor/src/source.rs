@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_os::clock::Moment;
+use weft_os::clock::{self, Moment};
 use weft_os::fds;
 use weft_sync::{Mutex, MutexGuard};
 
@@ -64,7 +64,12 @@ pub trait Pollable: Send + Sync {
     }
     /// The application has closed its descriptor, and those of the reactor: it is called no more.
     fn lost(&self) {}
-    /// The process exits normally and waits until then at most; called on the thread that ends it.
+    /// The process ends, by whatever call, and its peers would wait for more: they are told. This
+    /// thread may have been interrupted in a call of the source, so no lock is waited for beyond
+    /// `until`.
+    fn last_words(&self, _until: Moment) {}
+    /// The process exits normally and waits until then at most; called on the thread that ends it,
+    /// after [`Pollable::last_words`] of every source.
     fn at_exit(&self, _until: Moment) {}
 }
 
@@ -153,7 +158,17 @@ impl Sources {
 
     /// Each source once, however many descriptors are watched for it.
     pub fn all(&self) -> Vec<Arc<dyn Pollable>> {
-        let shards = self.shards.iter().map(Mutex::lock);
+        Self::listed(self.shards.iter().map(Mutex::lock))
+    }
+
+    /// The same, without those whose lock cannot be had by `until`.
+    pub fn all_by(&self, until: Moment) -> Vec<Arc<dyn Pollable>> {
+        Self::listed(self.shards.iter().filter_map(|s| clock::retry(until, || s.try_lock())))
+    }
+
+    fn listed<'a>(
+        shards: impl Iterator<Item = MutexGuard<'a, HashMap<u64, RegisteredSource>>>,
+    ) -> Vec<Arc<dyn Pollable>> {
         let sources = |s: MutexGuard<'_, HashMap<u64, RegisteredSource>>| {
             s.values().map(|r| Arc::clone(&r.source)).collect::<Vec<_>>()
         };
