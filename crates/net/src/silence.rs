@@ -123,6 +123,11 @@ impl Silence {
         self.due
     }
 
+    /// The peer has answered: nothing is to be mentioned.
+    pub fn end(&mut self) {
+        self.due = None;
+    }
+
     /// Mentions the peer if it is time to; once.
     pub fn look(&mut self, now: Moment) {
         if self.due.is_some_and(|due| due <= now) {
@@ -152,6 +157,9 @@ mod tests {
         assert_eq!(silence.due(), Some(now + MENTIONED_AFTER));
         silence.look(now + MENTIONED_AFTER);
         assert_eq!(silence.due(), None);
+        let mut answered = Silence::new(Awaited::Answer { peer, here: 6 }, now);
+        answered.end();
+        assert_eq!(answered.due(), None);
     }
 
     #[test]

@@ -448,9 +448,7 @@ impl Transport for ShuttleSocket {
         self.heed_refusal(core, step.now);
         self.look_after_absence(core, step.now);
         self.look_after_retries(core, step.now);
-        if let Some(silence) = &mut self.silence {
-            silence.look(step.now);
-        }
+        self.look_after_silence(core, step.now);
     }
 
     fn transmit(&mut self, core: &mut Core, step: &Step) {

@@ -371,11 +371,18 @@ impl ShuttleConnection {
         self.paths.iter_mut().for_each(Path::handle_stop);
     }
 
-    /// Sends a Ping: the owner doubts that the peer is still there.
+    /// Sends a Ping, or the Request again: the owner doubts that the peer is still there.
     pub fn ask(&mut self) {
-        if self.is_open() {
+        if let ConnectionState::Requesting { began_ns, next_ns, .. } = &mut self.state {
+            *next_ns = *began_ns;
+        } else if self.is_open() {
             self.ping_all();
         }
+    }
+
+    /// Whether the Request has no answer yet.
+    pub fn is_asking(&self) -> bool {
+        matches!(self.state, ConnectionState::Requesting { .. })
     }
 
     /// Whether anything of the peer has arrived for this connection.

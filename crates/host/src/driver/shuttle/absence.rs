@@ -20,7 +20,8 @@ use crate::driver::watcher::Answer;
 pub(super) const DOUBT: Duration = Duration::from_millis(300);
 /// A peer whose host seems to say that nobody is there is asked so often for a sign of life.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
-/// Without one it is over after this long.
+/// Without one it is over after this long. An attempt is asked for no longer once the peer's host
+/// has not said it for this long.
 const UNANSWERED: Duration = Duration::from_secs(2);
 /// The same where the path is long.
 const UNANSWERED_FAR: Duration = Duration::from_secs(10);
@@ -31,19 +32,31 @@ const NEAR_NS: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Absence {
     since: Moment,
+    /// When the peer's host said so last.
+    said_at: Moment,
     /// When the peer is to be asked.
     pub(super) asks_at: Moment,
     /// For how long the peer must have been silent, if its host does not say it.
     believed_after: Option<Duration>,
 }
 
+impl Absence {
+    fn new(now: Moment, believed_after: Option<Duration>) -> Self {
+        Self { since: now, said_at: now, asks_at: now, believed_after }
+    }
+}
+
 impl ShuttleSocket {
     /// The peer's host seems to say that nobody is there. Anybody can make such a message (ICMP has
     /// no proof of its sender), so it is a reason to ask the peer, and the peer's silence is what
-    /// counts; under a key it is for the connection's own times to end it.
+    /// counts; under a key it is for the connection's own times to end it. A Request that arrived
+    /// is answered when the peer's application likes, so its silence says nothing: of an attempt
+    /// the host must say all the time that nobody is there.
     pub(super) fn handle_refusal(&mut self, core: &mut Core, now: Moment) {
-        if self.absence.is_none() {
-            self.absence = Some(Absence { since: now, asks_at: now, believed_after: None });
+        if let Some(absence) = &mut self.absence {
+            absence.said_at = now;
+        } else {
+            self.absence = Some(Absence::new(now, None));
             self.look_after_absence(core, now);
         }
     }
@@ -54,8 +67,7 @@ impl ShuttleSocket {
         let Some(shuttle) = shuttle_of_mut(core) else { return };
         if shuttle.end().is_none() {
             shuttle.handle_lane_lost(ns_at(now));
-            let believed_after = Some(UNANSWERED);
-            self.absence = Some(Absence { since: now, asks_at: now, believed_after });
+            self.absence = Some(Absence::new(now, Some(UNANSWERED)));
             self.look_after_absence(core, now);
         }
     }
@@ -70,8 +82,16 @@ impl ShuttleSocket {
         if absence.asks_at > now {
             return;
         }
+        let connection = shuttle.connection();
+        let must_be_said = connection.is_asking() && connection.has_heard();
+        if must_be_said && now >= absence.said_at + UNANSWERED {
+            self.absence = None;
+            return;
+        }
         absence.asks_at = now + ASK_PAUSE;
-        if absence.believed_after.or(counts_after).is_none_or(|after| now < absence.since + after) {
+        let until = if must_be_said { absence.said_at } else { now };
+        let after = absence.believed_after.or(counts_after);
+        if after.is_none_or(|after| until < absence.since + after) {
             shuttle.connection_mut().ask();
         } else if established {
             shuttle.handle_unreachable(ns_at(now));
@@ -136,6 +156,17 @@ impl ShuttleSocket {
         self.silence.is_some()
     }
 
+    /// Mentions a peer that is silent; one that has answered, if only that it takes Requests, is
+    /// there, and its application may take its time.
+    pub(super) fn look_after_silence(&mut self, core: &Core, now: Moment) {
+        let has_answered = shuttle_of(core).is_some_and(|s| s.connection().has_heard());
+        match &mut self.silence {
+            Some(silence) if has_answered => silence.end(),
+            Some(silence) => silence.look(now),
+            None => {}
+        }
+    }
+
     /// From now on the peer is waited for.
     pub fn begin_silence(&mut self, core: &Core) {
         let here = self.port.number();
@@ -150,7 +181,10 @@ impl ShuttleSocket {
 /// How long a peer that seems to be gone must have been silent, if that counts at all.
 fn absence_counts_after(core: &Core) -> Option<Duration> {
     let connection = shuttle_of(core)?.connection();
-    let near = || connection.rtt(PathId(0)).is_some_and(|rtt| rtt.min_ns < NEAR_NS);
+    // The round trip of an attempt is not known yet.
+    let near = || {
+        connection.is_asking() || connection.rtt(PathId(0)).is_some_and(|rtt| rtt.min_ns < NEAR_NS)
+    };
     match (connection.has_heard(), core.host.secrecy().has_key()) {
         (false, false) => Some(Duration::ZERO),
         (false, true) => Some(DOUBT),
@@ -166,3 +200,6 @@ fn peer_of(core: &Core) -> IpAddr {
         None => Ipv6Addr::from(core.qp.attrs().path.dgid).to_canonical(),
     }
 }
+
+#[cfg(test)]
+mod tests;
