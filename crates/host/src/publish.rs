@@ -9,7 +9,6 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, OnceLock, Weak};
@@ -87,8 +86,7 @@ impl Publisher {
         place::make(dir)?;
         place::remove_left(dir);
         let (listener, path) = bind(dir)?;
-        listener.set_nonblocking(true)?;
-        let listener = HighFd::new(OwnedFd::from(listener));
+        let listener = HighFd::new(listener);
         let source = Arc::new_cyclic(|me| ReportSource {
             me: Weak::clone(me),
             listener,
@@ -133,11 +131,11 @@ impl Publisher {
 
 /// A socket that listens, under a name of its own. It has that name only once it listens: a reader
 /// that is refused takes the process for gone, and removes the socket.
-fn bind(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
+fn bind(dir: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     for number in 0..NAMES_MAX {
         let path = place::socket_path(dir, process::id(), number);
         let unnamed = place::unnamed_path(dir, process::id(), number);
-        let made = UnixListener::bind(&unnamed).and_then(|listener| {
+        let made = socket::listen_at(&unnamed).and_then(|listener| {
             let named = fs::hard_link(&unnamed, &path);
             // Who makes its own may have removed it already ([`place::remove_left`]).
             let _ = fs::remove_file(&unnamed);

@@ -8,9 +8,11 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::ptr;
 
 use libc::{c_int, socklen_t};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weft_os::fds;
 use weft_os::options::{set_option, set_value};
 
@@ -132,8 +134,20 @@ fn is_broadcast(v4: Ipv4Addr) -> bool {
 pub fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
     set_reuse(fd, true)?;
     let backlog = c_int::try_from(backlog).unwrap_or(c_int::MAX);
+    // Not `listen`, which an application that knows no other sockets may have a function named.
     // SAFETY: listen takes integers only.
-    check(unsafe { libc::listen(fd.as_raw_fd(), backlog) })
+    let result = unsafe { libc::syscall(libc::SYS_listen, fd.as_raw_fd(), backlog) };
+    check(result as libc::c_int)
+}
+
+/// A Unix socket that listens at `path`, made without the functions of the C library: see
+/// [`listen`].
+pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::bind(&fd, &SocketAddrUnix::new(path)?)?;
+    net::listen(&fd, libc::SOMAXCONN)?;
+    Ok(fd)
 }
 
 /// Whether the process or the system has no descriptor or memory left for now.

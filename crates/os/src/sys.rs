@@ -344,8 +344,11 @@ pub fn check_mapped(addr: u64, len: u64, write: bool) -> io::Result<()> {
     let step = resident.len() as u64 * PAGE;
     for start in (first..end).step_by(step as usize) {
         let (place, len) = (start as *mut libc::c_void, (end - start).min(step) as usize);
+        let out = resident.as_mut_ptr();
+        // Not `mincore`, which an application may have a function named.
         // SAFETY: `resident` has a byte for each of the pages asked about.
-        let asked = check(unsafe { libc::mincore(place, len, resident.as_mut_ptr()) });
+        let asked =
+            check(unsafe { libc::syscall(libc::SYS_mincore, place, len, out) as libc::c_int });
         match asked {
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => return Err(fault()),
             // A filter that refuses the call says nothing about the pages.
@@ -475,8 +478,10 @@ pub fn pause(time: Duration) {
 
 /// The kernel's id of the calling thread.
 pub fn thread_id() -> u32 {
+    // Not `gettid`, which applications define that are older than the C library's.
     // SAFETY: takes no pointers.
-    unsafe { libc::gettid() }.unsigned_abs()
+    let id = unsafe { libc::syscall(libc::SYS_gettid) };
+    u32::try_from(id).unwrap_or_default()
 }
 
 /// Has the kernel wake the calling thread when its time has come, not up to 50 us later so as to

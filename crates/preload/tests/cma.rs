@@ -136,6 +136,15 @@ fn a_listener_hears_at_once_of_a_client_that_gives_up() {
 }
 
 #[test]
+fn functions_of_the_program_are_not_taken_for_system_calls() {
+    let dir = common::dir("namesakes");
+    let program = dir.build("namesakes.c", "namesakes", &["-lrdmacm", "-libverbs"]);
+    for transport in ["shuttle", "iwarp", "auto"] {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn a_client_hears_from_its_listener_that_this_ends() {
     let dir = common::dir("deserted");
     let program = dir.build("deserted.c", "deserted", &["-lrdmacm", "-libverbs"]);
