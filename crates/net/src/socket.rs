@@ -12,6 +12,7 @@ use std::path::Path;
 use std::ptr;
 
 use libc::{c_int, socklen_t};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weft_os::fds;
 use weft_os::options::{set_option, set_value};
@@ -148,6 +149,13 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     net::bind(&fd, &SocketAddrUnix::new(path)?)?;
     net::listen(&fd, libc::SOMAXCONN)?;
     Ok(fd)
+}
+
+/// Whether somebody waits to be accepted. Where the limit of descriptors is too low to ask, it is
+/// taken to be so.
+pub fn is_called(listener: BorrowedFd) -> bool {
+    let mut polled = [PollFd::new(&listener, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())) != Ok(0)
 }
 
 /// Whether the process or the system has no descriptor or memory left for now.

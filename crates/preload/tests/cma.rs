@@ -39,6 +39,15 @@ fn who_has_no_descriptor_or_thread_left_is_told_so() {
     }
     let said = stderr(&succeed(preloaded(&program).arg("threads")));
     assert!(said.contains("this process can have no other thread"), "{said}");
+    let said = stderr(&succeed(preloaded(&program).arg("denied").env("WEFT_TRANSPORT", "iwarp")));
+    assert_eq!(said.matches("accept no connection over TCP: Operation not").count(), 1, "{said}");
+}
+
+#[test]
+fn the_last_descriptor_is_for_who_calls() {
+    let dir = common::dir("last");
+    let program = dir.build("exhausted.c", "last", &["-lrdmacm", "-libverbs"]);
+    succeed(preloaded(&program).arg("last").env("WEFT_TRANSPORT", "iwarp"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::config;
 use crate::device::PortSpace;
 use crate::error::CmError;
 use crate::id::{CmId, IdInner, IdStage};
-use crate::listener::{CmListener, Setback, StreamAcceptor, setback};
+use crate::listener::{CmListener, Setback, StreamAcceptor};
 use crate::request::{HalfOpen, HeldRequest, Listening};
 use crate::shuttle_listener::{Answering, ConnRequest, ShuttleListener};
 use crate::sockets::Sockets;
@@ -90,24 +90,44 @@ impl CmId {
         let chosen = inner.chosen();
         let host = Arc::clone(inner.channel.host());
         let IdStage::Listening(listener) = &mut inner.stage else { return };
+        let mut denied = 0;
         for _ in 0..config::ACCEPT_BATCH {
             if listener.is_full() {
                 return listener.arm(false);
             }
-            match listener.accept(chosen) {
-                Ok(stream) => listener.add(HalfOpen::start(&host, self.me(), stream)),
-                Err(e) => match setback(&e) {
-                    Setback::Empty => return,
-                    Setback::OneLost => {}
-                    Setback::Exhausted if listener.close_oldest() => {}
-                    Setback::Exhausted => {
-                        weft_net::tell_if_out_of_descriptors(&e);
-                        listener.arm(false);
-                        return self.limit_time(inner, weft_reactor::REST);
+            let error = match listener.accept(chosen) {
+                Ok(stream) => {
+                    listener.add(HalfOpen::start(&host, self.me(), stream));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match listener.setback(&error) {
+                Setback::Empty => return,
+                Setback::OneLost => {}
+                Setback::Denied => denied += 1,
+                Setback::Exhausted => {
+                    weft_net::tell_if_out_of_descriptors(&error);
+                    if !listener.close_oldest() {
+                        return self.rest(inner);
                     }
-                },
+                }
+            }
+            if denied == config::ACCEPT_BATCH {
+                report::warning(format!(
+                    "the system lets a listener of rdma-cm accept no connection over TCP: {error}"
+                ));
+                return self.rest(inner);
             }
         }
+    }
+
+    /// Accepts nothing for a while: the system would refuse at once.
+    fn rest(&self, inner: &mut IdInner) {
+        if let IdStage::Listening(listener) = &mut inner.stage {
+            listener.arm(false);
+        }
+        self.limit_time(inner, weft_reactor::REST);
     }
 
     /// Makes an id of a Request and tells the application, after what is to be told first.

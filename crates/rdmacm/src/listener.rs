@@ -184,6 +184,20 @@ impl CmListener {
         Ok((stream, door.lanes.clone()))
     }
 
+    /// What it means that [`CmListener::accept`] has failed. Linux looks for a free descriptor
+    /// before it looks whether anybody waits, so whether somebody does is asked.
+    pub(crate) fn setback(&self, error: &io::Error) -> Setback {
+        let awaited =
+            || self.door.as_ref().is_some_and(|door| socket::is_called(door.socket.as_fd()));
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) | None => Setback::Empty,
+            Some(libc::ECONNABORTED | libc::ENOTCONN) => Setback::OneLost,
+            _ if !socket::is_exhausted(error) => Setback::Denied,
+            _ if awaited() => Setback::Exhausted,
+            _ => Setback::Empty,
+        }
+    }
+
     /// A request was announced, of this id.
     pub(crate) fn note_announced(&mut self, id: Weak<CmId>) {
         if self.announced.len() >= self.clean_at {
@@ -267,15 +281,8 @@ pub(crate) enum Setback {
     Empty,
     /// This one stream is gone; there may be others.
     OneLost,
+    /// The system refuses to give this one stream, or any.
+    Denied,
     /// The system cannot give a stream now.
     Exhausted,
-}
-
-pub(crate) fn setback(error: &io::Error) -> Setback {
-    match error.raw_os_error() {
-        Some(libc::EAGAIN) => Setback::Empty,
-        None => Setback::Empty,
-        _ if socket::is_exhausted(error) => Setback::Exhausted,
-        _ => Setback::OneLost,
-    }
 }

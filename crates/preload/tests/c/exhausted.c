@@ -1,14 +1,21 @@
 /* A process that has no descriptor left: `exhausted seen` has an observer that it cannot answer,
  * and spends no time on it; in `exhausted id` the calls that need one say so. `exhausted threads`
- * can have no other thread. `exhausted listens` and `exhausted called` cannot take what comes to a
+ * can have no other thread. `exhausted last` has one descriptor left for who calls its listener, and
+ * `exhausted denied` may accept nobody. `exhausted listens` and `exhausted called` cannot take what comes to a
  * listener of rdma-cm and to a queue pair, both of iWARP. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -110,15 +117,85 @@ static void call_without_descriptors(in_port_t port)
 	see_that_nothing_spins();
 }
 
-static void listen_without_descriptors(void)
+static in_port_t listening(struct rdma_event_channel *channel)
 {
-	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct sockaddr_in at = { .sin_family = AF_INET };
 	struct rdma_cm_id *id;
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	CHECK(channel && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
 	CHECK(rdma_bind_addr(id, (void *)&at) == 0 && rdma_listen(id, 4) == 0);
-	call_without_descriptors(rdma_get_src_port(id));
+	return rdma_get_src_port(id);
+}
+
+static void listen_without_descriptors(void)
+{
+	call_without_descriptors(listening(rdma_create_event_channel()));
+}
+
+/* Asks as an initiator of MPA, and stays until the other end closes. */
+static void ask(in_port_t port)
+{
+	static const char request[] = "MPA ID Req Frame\x50\2\0\4\0\1\0\1";
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = port };
+	char octet;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	int call = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(connect(call, (void *)&at, sizeof at) == 0);
+	CHECK(write(call, request, sizeof request - 1) == sizeof request - 1);
+	(void)!read(call, &octet, 1);
+	_exit(0);
+}
+
+/* A child asks, which ends only if its stream is closed. */
+static void listen_with_one_descriptor(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	int port[2], alive[2], last = -1, next;
+	CHECK(pipe(port) == 0 && pipe(alive) == 0);
+	if (fork() == 0) {
+		in_port_t at;
+		close(alive[0]);
+		CHECK(read(port[0], &at, sizeof at) == sizeof at);
+		ask(at);
+	}
+	close(alive[1]);
+	in_port_t at = listening(channel);
+	struct rlimit few = { 300, 300 };
+	CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	while ((next = open("/dev/null", O_RDONLY)) >= 0)
+		last = next;
+	CHECK(errno == EMFILE && close(last) == 0);
+	struct pollfd news[2] = { { channel->fd, POLLIN, 0 }, { alive[0], POLLIN, 0 } };
+	CHECK(write(port[1], &at, sizeof at) == sizeof at);
+	CHECK(poll(news, 2, -1) > 0 && (news[0].revents & POLLIN));
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	CHECK(event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
+	_exit(0);
+}
+
+static void forbid(unsigned call)
+{
+	struct sock_filter lines[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof lines / sizeof *lines, lines };
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+}
+
+static void listen_where_nobody_may_be_accepted(void)
+{
+	forbid(SYS_accept4);
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	at.sin_port = listening(rdma_create_event_channel());
+	int call = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(connect(call, (void *)&at, sizeof at) == 0);
+	see_that_nothing_spins();
 }
 
 static void be_called_without_descriptors(void)
@@ -149,6 +226,10 @@ int main(int argc, char **argv)
 		open_without_threads();
 	else if (!strcmp(argv[1], "listens"))
 		listen_without_descriptors();
+	else if (!strcmp(argv[1], "last"))
+		listen_with_one_descriptor();
+	else if (!strcmp(argv[1], "denied"))
+		listen_where_nobody_may_be_accepted();
 	else if (!strcmp(argv[1], "called"))
 		be_called_without_descriptors();
 	else
