@@ -261,7 +261,7 @@ impl Host {
         }
         self.reactor().start().inspect_err(|error| {
             weft_net::tell_if_out_of_descriptors(error);
-            weft_net::tell_if_out_of_threads(error);
+            weft_net::tell_of_thread(error);
         })
     }
 

@@ -55,13 +55,15 @@ pub fn tell_if_out_of_descriptors(error: &io::Error) {
     }
 }
 
-/// Tells that this process can have no other thread, if that is the error of who has begun one.
-pub fn tell_if_out_of_threads(error: &io::Error) {
-    if error.raw_os_error() == Some(libc::EAGAIN) {
-        report::error(
+/// Tells why Weft's thread could not be started, unless that is told elsewhere.
+pub fn tell_of_thread(error: &io::Error) {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::EBADF) => {}
+        Some(libc::EAGAIN) => report::error(
             "this process can have no other thread, and Weft needs one: raise `ulimit -u`, or what \
              its control group may have of tasks and memory"
                 .to_owned(),
-        );
+        ),
+        _ => report::error(format!("Weft cannot start its thread in this process: {error}")),
     }
 }

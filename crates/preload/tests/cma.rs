@@ -39,6 +39,8 @@ fn who_has_no_descriptor_or_thread_left_is_told_so() {
     }
     let said = stderr(&succeed(preloaded(&program).arg("threads")));
     assert!(said.contains("this process can have no other thread"), "{said}");
+    let said = stderr(&succeed(preloaded(&program).arg("forbidden")));
+    assert!(said.contains("start its thread in this process: Operation not"), "{said}");
     let said = stderr(&succeed(preloaded(&program).arg("denied").env("WEFT_TRANSPORT", "iwarp")));
     assert_eq!(said.matches("accept no connection over TCP: Operation not").count(), 1, "{said}");
 }

@@ -1,8 +1,9 @@
 /* A process that has no descriptor left: `exhausted seen` has an observer that it cannot answer,
- * and spends no time on it; in `exhausted id` the calls that need one say so. `exhausted threads`
- * can have no other thread. `exhausted last` has one descriptor left for who calls its listener, and
- * `exhausted denied` may accept nobody. `exhausted listens` and `exhausted called` cannot take what comes to a
- * listener of rdma-cm and to a queue pair, both of iWARP. */
+ * and spends no time on it; in `exhausted id` the calls that need one say so. `exhausted listens`
+ * and `exhausted called` cannot take what comes to a listener of rdma-cm and to a queue pair, both
+ * of iWARP. `exhausted last` has one descriptor left for who calls its listener, and `exhausted
+ * denied` may accept nobody. `exhausted threads` can have no other thread, and `exhausted
+ * forbidden` may have none. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -187,6 +188,14 @@ static void forbid(unsigned call)
 	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
 }
 
+static void open_where_threads_are_forbidden(void)
+{
+	struct ibv_device *device = device_named("weft0");
+	forbid(SYS_clone3);
+	forbid(SYS_clone);
+	CHECK(!ibv_open_device(device) && errno == EPERM);
+}
+
 static void listen_where_nobody_may_be_accepted(void)
 {
 	forbid(SYS_accept4);
@@ -228,6 +237,8 @@ int main(int argc, char **argv)
 		listen_without_descriptors();
 	else if (!strcmp(argv[1], "last"))
 		listen_with_one_descriptor();
+	else if (!strcmp(argv[1], "forbidden"))
+		open_where_threads_are_forbidden();
 	else if (!strcmp(argv[1], "denied"))
 		listen_where_nobody_may_be_accepted();
 	else if (!strcmp(argv[1], "called"))
