@@ -6,6 +6,7 @@
 use std::sync::MutexGuard;
 
 use weft_verbs::mr::RegionReader;
+use weft_verbs::qp::SendWqe;
 use weft_verbs::qp::send_queue::SendQueue;
 use weft_verbs::{Access, Qp, QpState, RegionFault, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, UNTAGGED_LEN};
@@ -43,6 +44,11 @@ const OWN_READ: u32 = 3;
 
 fn name(kind: u32, seq: u32) -> u32 {
     kind << 29 | seq & SEQ_MASK
+}
+
+/// Whether the request is sent from the application's memory, and is not acknowledged.
+fn is_sent_from(wqe: &SendWqe) -> bool {
+    !wqe.op.awaits_response() && wqe.inline().is_none() && wqe.is_out()
 }
 
 /// Full sequence number whose lower bits are `seq`, at or after `tail`.
@@ -97,6 +103,19 @@ impl<'a> TxPort<'a> {
         }
     }
 
+    /// Fault of memory that was lent to the peer, which could not read it: that of memory that is
+    /// gone, or else of the oldest request that is not acknowledged. Pages that may only be written
+    /// are there for some CPUs, but not for a kernel that reads them for another process.
+    pub fn fault_of_unread(self) -> StreamFault {
+        let oldest = self.sq.find(is_sent_from);
+        match (self.fault_of_gone(), oldest) {
+            (StreamFault::Closed, Some(seq)) => {
+                StreamFault::Request { seq, status: WcStatus::LocProtErr }
+            }
+            (fault, _) => fault,
+        }
+    }
+
     /// Whether the memory that is unmapped or deregistered is of responses alone that are sent
     /// whole: the peer may have them.
     pub fn misses_sent_responses_only(&self) -> bool {
@@ -109,10 +128,7 @@ impl<'a> TxPort<'a> {
     /// The first request whose memory is sent from, and is gone.
     fn request_gone(&self, regions: &RegionReader<'_>) -> Option<u32> {
         let pd = self.qp.pd();
-        self.sq.find(|wqe| {
-            let is_source = !wqe.op.awaits_response() && wqe.inline().is_none();
-            is_source && wqe.is_out() && regions.is_gone(pd, wqe.sges())
-        })
+        self.sq.find(|wqe| is_sent_from(wqe) && regions.is_gone(pd, wqe.sges()))
     }
 
     /// Whether memory is gone that this request of the peer reads.

@@ -207,11 +207,11 @@ impl LaneTraffic {
             self.taken = lane.placed();
             return Ok(LaneArrivals::default());
         }
+        let acknowledged = self.acknowledge(rdmap, qp, lane);
         if lane.loan() == Loan::Refused && self.is_lending() {
             let regions = qp.regions().reader();
-            return Err(TxPort::new(rdmap, qp, qp.sq(), Some(&regions)).fault_of_gone());
+            return Err(TxPort::new(rdmap, qp, qp.sq(), Some(&regions)).fault_of_unread());
         }
-        let acknowledged = self.acknowledge(rdmap, qp, lane);
         let mut arrivals = LaneArrivals { any: acknowledged, ..LaneArrivals::default() };
         let before = self.placed;
         let outcome = self.place_both(rdmap, qp, lane, patience, &mut arrivals);

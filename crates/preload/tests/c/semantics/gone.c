@@ -92,6 +92,23 @@ static void of_the_sender(enum ibv_wr_opcode opcode, uint32_t length)
 	release(&area);
 }
 
+/* Memory that may only be written: some CPUs read it all the same, and no kernel for a process. */
+static void of_the_sender_for_writing(uint32_t length)
+{
+	struct area area = map(length);
+	pair();
+	receive(b, 1, 0, length);
+	CHECK(mprotect(area.at, area.mapped, PROT_WRITE) == 0);
+	struct ibv_sge sge = entry(&area, area.at, length);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, 2, IBV_SEND_SIGNALED, &sge, 0), *bad;
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+	struct ibv_wc wc = next(a.cq);
+	CHECK(wc.wr_id == 2);
+	CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_LOC_PROT_ERR);
+	part();
+	release(&area);
+}
+
 /* Memory that the peer names. */
 static void of_the_target(enum ibv_wr_opcode opcode, uint32_t length)
 {
@@ -237,6 +254,7 @@ static void each(void)
 		of_the_sender(IBV_WR_SEND, lengths[i]);
 		of_the_sender(IBV_WR_RDMA_WRITE, lengths[i]);
 		of_the_sender(IBV_WR_RDMA_READ, lengths[i]);
+		of_the_sender_for_writing(lengths[i]);
 		of_the_target(IBV_WR_RDMA_WRITE, lengths[i]);
 		of_the_target(IBV_WR_RDMA_READ, lengths[i]);
 		of_a_receive(lengths[i]);
