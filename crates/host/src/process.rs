@@ -1,6 +1,6 @@
 //! What happens to a host when its process forks or exits.
 
-use std::mem::ManuallyDrop;
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
@@ -86,7 +86,8 @@ impl Host {
             weft_memory::leave_c_library();
             let until = clock::now() + LAST_WORDS;
             local.connections.each(until, |connection| connection.flush_now(until));
-            say_to_all(local, until);
+            // The end of one may need locks that this thread holds, so none ends here.
+            say_to_all(local, until).into_iter().for_each(mem::forget);
             local.open_at_exit.tell();
             if let Some(Some(publisher)) = local.publisher.get() {
                 publisher.vanish();
@@ -95,10 +96,9 @@ impl Host {
     }
 }
 
-/// Has every source say its last words; gives the sources. The end of one of them may need locks
-/// that this thread holds, so none ends here.
-fn say_to_all(local: &Local, until: Moment) -> ManuallyDrop<Vec<Arc<dyn Pollable>>> {
-    let sources = ManuallyDrop::new(local.reactor.all_by(until));
+/// Has every source say its last words; gives the sources.
+fn say_to_all(local: &Local, until: Moment) -> Vec<Arc<dyn Pollable>> {
+    let sources = local.reactor.all_by(until);
     sources.iter().for_each(|source| source.last_words(until));
     sources
 }
