@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::process;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -35,6 +36,8 @@ static IN_CHILD: [OnceLock<ForkHandler>; HANDLERS_MAX] = [const { OnceLock::new(
 static UNCLEARED: AtomicU32 = AtomicU32::new(NOTICED);
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNCLEARED).cast_mut());
 static WATCH: OnceLock<()> = OnceLock::new();
+/// The process in which they ran last.
+static HANDLED_IN: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// This thread is the one that runs the functions.
@@ -94,9 +97,10 @@ fn word() -> &'static AtomicU32 {
 
 /// The C library has forked, and this is the child.
 extern "C" fn handle_fork() {
-    // The application may have made a call in a handler that ran earlier.
-    if ptr::eq(word(), &raw const UNCLEARED) {
-        UNCLEARED.store(UNNOTICED, Ordering::Release);
+    // Older kernels refuse to clear the word, and emulators accept it and do nothing. It is right
+    // where the application has made a call in a handler that ran earlier.
+    if HANDLED_IN.load(Ordering::Relaxed) != process::id() {
+        word().store(UNNOTICED, Ordering::Release);
     }
     notice();
 }
@@ -121,6 +125,7 @@ fn handle_child() {
         RUNS.set(true);
         IN_CHILD.iter().filter_map(OnceLock::get).for_each(|child| child());
         RUNS.set(false);
+        HANDLED_IN.store(process::id(), Ordering::Relaxed);
         word.store(NOTICED, Ordering::Release);
     }
     // The child has made another thread, which was first.
