@@ -14,10 +14,8 @@ use crate::host::{Host, HostSetup, Local};
 
 /// Who ends at once waits no longer than this for those who are at work on its connections.
 const LAST_WORDS: Duration = Duration::from_millis(10);
-/// Who forks waits no longer than this for calls of other threads, and for the engine's threads,
-/// which on a busy machine may wait for a processor: what one of them has locked is locked in the
-/// child for ever.
-const STILLNESS: Duration = Duration::from_secs(1);
+/// Who forks waits no longer than this for calls of other threads, and for the engine's threads.
+const STILLNESS: Duration = Duration::from_millis(100);
 
 /// Where a library keeps its host, and whether that follows the forks of the process.
 pub struct HostPlace {
