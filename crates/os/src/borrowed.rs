@@ -2,12 +2,7 @@
 //! it executes another program; descriptors, directory and signal dispositions are its own.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use crate::forks;
-
-/// The process whose memory this is; 0 before anybody can have called `vfork`.
-static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Called before `main`, when this cannot be such a child.
 // SAFETY: a section of pointers to functions, of which this is one; it ignores their arguments.
@@ -16,19 +11,12 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 static AT_BEGIN: extern "C" fn() = watch;
 
 extern "C" fn watch() {
-    adopt();
-    forks::in_children(adopt);
-}
-
-extern "C" fn adopt() {
-    OWNER.store(std::process::id(), Ordering::Relaxed);
+    forks::begin();
 }
 
 /// Whether what this process writes to memory is written to its parent's.
 pub fn is_guest() -> bool {
-    forks::notice();
-    let owner = OWNER.load(Ordering::Relaxed);
-    owner != 0 && owner != std::process::id()
+    forks::owner().is_some_and(|owner| owner != std::process::id())
 }
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ static IN_CHILD: [OnceLock<ForkHandler>; HANDLERS_MAX] = [const { OnceLock::new(
 static UNCLEARED: AtomicU32 = AtomicU32::new(NOTICED);
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNCLEARED).cast_mut());
 static WATCH: OnceLock<()> = OnceLock::new();
-/// The process in which they ran last.
-static HANDLED_IN: AtomicU32 = AtomicU32::new(0);
+/// The process whose memory this is; 0 before it is watched.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// This thread is the one that runs the functions.
@@ -54,7 +54,7 @@ pub fn at_fork(before: ForkHandler, parent: ForkHandler, child: ForkHandler) {
 
 /// Runs `child` in every child.
 pub fn in_children(child: ForkHandler) {
-    WATCH.get_or_init(watch);
+    begin();
     let kept = IN_CHILD.iter().any(|place| place.set(child).is_ok());
     if !kept {
         // SAFETY: a function of this library, which is never unloaded.
@@ -62,7 +62,20 @@ pub fn in_children(child: ForkHandler) {
     }
 }
 
+/// Watches for children from now on.
+pub fn begin() {
+    WATCH.get_or_init(watch);
+}
+
+/// The process whose memory this is: the calling one, or its parent if it is a child of `vfork`;
+/// none before [`begin`].
+pub fn owner() -> Option<u32> {
+    notice();
+    Some(OWNER.load(Ordering::Relaxed)).filter(|owner| *owner != 0)
+}
+
 fn watch() {
+    OWNER.store(process::id(), Ordering::Relaxed);
     if let Some(word) = cleared_word() {
         word.store(NOTICED, Ordering::Release);
         WORD.store(ptr::from_ref(word).cast_mut(), Ordering::Release);
@@ -99,7 +112,7 @@ fn word() -> &'static AtomicU32 {
 extern "C" fn handle_fork() {
     // Older kernels refuse to clear the word, and emulators accept it and do nothing. It is right
     // where the application has made a call in a handler that ran earlier.
-    if HANDLED_IN.load(Ordering::Relaxed) != process::id() {
+    if OWNER.load(Ordering::Relaxed) != process::id() {
         word().store(UNNOTICED, Ordering::Release);
     }
     notice();
@@ -123,9 +136,9 @@ fn handle_child() {
     let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
     if word.compare_exchange(UNNOTICED, HANDLED, success, failure).is_ok() {
         RUNS.set(true);
+        OWNER.store(process::id(), Ordering::Relaxed);
         IN_CHILD.iter().filter_map(OnceLock::get).for_each(|child| child());
         RUNS.set(false);
-        HANDLED_IN.store(process::id(), Ordering::Relaxed);
         word.store(NOTICED, Ordering::Release);
     }
     // The child has made another thread, which was first.

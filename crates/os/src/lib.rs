@@ -4,7 +4,7 @@
 //! Invariant: nothing here knows RDMA, and nothing keeps state but what belongs to the process as a
 //! whole: the list of descriptors that a forked child closes ([`fds`]), the secret that random
 //! bytes are stretched from where no source is left ([`random`]), the origin of the clock
-//! ([`clock`]), whose memory it is ([`borrowed`]), whether it is a new child ([`forks`]), its own
+//! ([`clock`]), whose memory it is and whether it is a new child ([`forks`]), its own
 //! threads ([`last_thread`]), what standard error was ([`stderr`]), and what the kernel was found
 //! to know.
 //!
