@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::iter;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -240,18 +241,11 @@ impl RegionTable {
         right: Access,
     ) -> Result<u64, RegionFault> {
         let payload = payload.into();
-        let regions = self.regions.read();
-        let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
-        let addr = region.check(who.into(), to, payload.len() as u64, right)?;
-        let is_there = region.is_null() || payload.write_to(addr);
-        if is_there && !region.is_null() {
-            self.spoil_placed(addr, payload.len() as u64);
-        }
-        is_there.then_some(addr).ok_or(RegionFault::Bounds)
+        self.write_parts(key, who, to, (payload, iter::once(0..payload.len())), right)
     }
 
-    /// Writes those `parts` of `payload` that are named by their place in it, if the whole of it
-    /// may be written to `to` in region `key`.
+    /// The same for those `parts` of `payload` alone that are named by their place in it; the whole
+    /// of it must be permitted.
     pub fn write_parts(
         &self,
         key: u32,
@@ -259,7 +253,7 @@ impl RegionTable {
         to: u64,
         (payload, parts): (SegmentPayload<'_>, impl IntoIterator<Item = Range<usize>>),
         right: Access,
-    ) -> Result<(), RegionFault> {
+    ) -> Result<u64, RegionFault> {
         let regions = self.regions.read();
         let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
         let addr = region.check(who.into(), to, payload.len() as u64, right)?;
@@ -270,7 +264,7 @@ impl RegionTable {
             }
             self.spoil_placed(at, octets);
         }
-        Ok(())
+        Ok(addr)
     }
 
     /// Reads bytes of the region `key` from `from` on into `out`.
