@@ -204,7 +204,7 @@ mod tests {
         assert!(early.stretches.len() as u64 <= 2 * SEGMENTS, "they are forgotten");
     }
 
-    /// A peer that fills the log is held up, and has it swept no oftener than it sends.
+    /// A peer that fills the log is held up, and has it swept no more often than it sends.
     #[test]
     fn the_log_has_an_end_and_empties_as_the_frontier_moves() {
         let mut early = EarlyWrites::default();

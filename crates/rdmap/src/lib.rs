@@ -29,6 +29,7 @@ mod outbound;
 mod progress;
 mod rx;
 mod sink;
+mod source_gone;
 mod state;
 mod stream;
 mod tx;
