@@ -8,10 +8,13 @@ use weft_testkit::{stderr, succeed};
 /// What becomes of twenty messages under `plan`, line by line, and the events, of which there are
 /// so many at least.
 fn outcome_with(plan: &str, rnr_retry: &str, events: u32) -> Vec<String> {
+    outcome_of(plan, rnr_retry, &[&events.to_string()])
+}
+
+fn outcome_of(plan: &str, rnr_retry: &str, further: &[&str]) -> Vec<String> {
     let dir = common::dir(&format!("faults-{:016x}", hash(plan) ^ hash(rnr_retry)));
     let program = dir.build("faults.c", "faults", &["-libverbs"]);
-    let arguments = [rnr_retry, &events.to_string()];
-    let out = preloaded(&program).args(arguments).env("WEFT_FAULT", plan).output();
+    let out = preloaded(&program).arg(rnr_retry).args(further).env("WEFT_FAULT", plan).output();
     let out = out.expect("the program starts");
     assert!(out.status.success(), "{plan}: {}\n{}", out.status, stderr(&out));
     String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect()
@@ -46,8 +49,8 @@ fn a_request_fails_after_as_many_as_the_plan_says() {
 
 #[test]
 fn a_queue_pair_fails_when_its_time_has_come() {
-    let lines = outcome("qp-error:at=0s,only=1");
-    assert_eq!(lines[..2], ["5x20", "failed"], "{lines:?}");
+    let lines = outcome_of("qp-error:at=0s,only=1", "7", &["1", "failed"]);
+    assert_eq!(lines, ["5x20", "failed", "event: local work queue catastrophic error"]);
 }
 
 #[test]

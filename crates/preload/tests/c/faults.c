@@ -2,13 +2,16 @@
  * Says on stdout what became of them, then which events came; what goes wrong is in the
  * environment.
  *
- *     faults [RNR_RETRY [EVENTS]]    waits until so many events have come
+ *     faults [RNR_RETRY [EVENTS [failed]]]    waits until so many events have come
+ *
+ * With `failed` the first queue pair stays in RTR until it is in the error state.
  *
  * Another thread tells of events, before or after the completions. */
 #include "join.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 
 enum { MESSAGES = 20, OCTETS = 16, EVENTS_MAX = 8 };
@@ -120,6 +123,14 @@ static void poll_all(struct ibv_cq *cq, int posted)
 	printf("%dx%d\n", last, run);
 }
 
+static enum ibv_qp_state state_of(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr now;
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(qp, &now, IBV_QP_STATE, &init) == 0);
+	return now.qp_state;
+}
+
 int main(int argc, char **argv)
 {
 	int rnr_retry = argc > 1 ? atoi(argv[1]) : 7;
@@ -138,13 +149,16 @@ int main(int argc, char **argv)
 	struct ibv_cq *second = ibv_create_cq(context, 64, NULL, NULL, 0);
 	TRY("create_cq", second);
 	struct ibv_qp *from = make(pd, first), *to = make(pd, second);
-	join_to(from, to->qp_num, rnr_retry);
+	if (argc > 3) {
+		receive_from(from, to->qp_num);
+		while (state_of(from) != IBV_QPS_ERR)
+			sched_yield();
+	} else {
+		join_to(from, to->qp_num, rnr_retry);
+	}
 	join_to(to, from->qp_num, rnr_retry);
 	poll_all(first, post_all(from, to, mr));
-	struct ibv_qp_attr now;
-	struct ibv_qp_init_attr init;
-	CHECK(ibv_query_qp(from, &now, IBV_QP_STATE, &init) == 0);
-	printf("%s\n", now.qp_state == IBV_QPS_ERR ? "failed" : "alive");
+	printf("%s\n", state_of(from) == IBV_QPS_ERR ? "failed" : "alive");
 	say_events(argc > 2 ? atoi(argv[2]) : 0);
 	return 0;
 }

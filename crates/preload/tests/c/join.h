@@ -27,7 +27,8 @@ static int begin(struct ibv_qp *qp)
 	return ibv_modify_qp(qp, &attr, mask);
 }
 
-static void join_to(struct ibv_qp *qp, uint32_t number, int rnr_retry)
+/* To RTR. */
+static void receive_from(struct ibv_qp *qp, uint32_t number)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = number,
@@ -38,6 +39,11 @@ static void join_to(struct ibv_qp *qp, uint32_t number, int rnr_retry)
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 			    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 			    IBV_QP_MIN_RNR_TIMER) == 0);
+}
+
+static void join_to(struct ibv_qp *qp, uint32_t number, int rnr_retry)
+{
+	receive_from(qp, number);
 	struct ibv_qp_attr ready = {
 		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = rnr_retry,
 		.max_rd_atomic = 1,
