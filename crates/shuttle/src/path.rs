@@ -34,6 +34,12 @@ const SHORT_RTT_NS: u64 = 2_000_000;
 const RESUME_DIVISOR: u64 = 5;
 /// Unanswered Challenges after which a route is given up (S-72).
 const CHALLENGES_MAX: u32 = 5;
+/// Size of a Challenge and of a Response in bytes: the minimum path MTU, so that the route is known
+/// to carry it. Where too little came from they are shorter (S-72).
+pub(crate) const CHALLENGE_OCTETS: usize = 1200;
+/// Bytes of Challenges that a route gets for each that came from it. With the Response, which is no
+/// longer than what it answers, these are three (RFC 9000, section 8).
+const CHALLENGE_FACTOR: usize = 2;
 
 /// Local and remote address of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +69,17 @@ pub(crate) struct Challenge {
     pub(crate) route: Route,
     pub(crate) token: u64,
     begun_ns: u64,
-    pub(crate) next_ns: u64,
-    pub(crate) tries: u32,
+    next_ns: u64,
+    tries: u32,
+    /// Bytes that may still be sent there.
+    credit_octets: usize,
+}
+
+impl Challenge {
+    /// When it is to be sent (again), unless it waits for credit to be as long as `least_octets`.
+    pub(crate) fn due_ns(&self, least_octets: usize) -> Option<u64> {
+        (self.credit_octets >= least_octets).then_some(self.next_ns)
+    }
 }
 
 /// State of one path of a connection.
@@ -398,23 +413,43 @@ impl Path {
         self.budgets.iter_mut().for_each(PathBudget::handle_app_limited);
     }
 
-    /// Starts the validation of `route`, unless it is in progress, or has just begun for another
-    /// one: whoever can send the peer's packets again has nobody sent more than a Challenge in a
-    /// probe timeout.
-    pub(crate) fn challenge(&mut self, now_ns: u64, route: Route, token: u64) {
+    /// Starts the validation of `route`, from which a packet of `octets` bytes came, unless it is
+    /// in progress, or has just begun for another one: whoever can send the peer's packets again
+    /// has nobody sent more than a Challenge in a probe timeout, and few bytes for theirs.
+    pub(crate) fn challenge(&mut self, now_ns: u64, (route, octets): (Route, usize), token: u64) {
+        let credit_octets = octets.saturating_mul(CHALLENGE_FACTOR);
         let wait_ns = self.recovery.probe_timeout_ns();
-        let goes_on = |challenge: Challenge| {
-            challenge.route == route || now_ns < challenge.begun_ns.saturating_add(wait_ns)
-        };
-        if !self.challenge.is_some_and(goes_on) {
-            let (begun_ns, next_ns, tries) = (now_ns, now_ns, 0);
-            self.challenge = Some(Challenge { route, token, begun_ns, next_ns, tries });
+        match &mut self.challenge {
+            Some(challenge) if challenge.route == route => {
+                let sum = challenge.credit_octets.saturating_add(credit_octets);
+                challenge.credit_octets = sum;
+            }
+            Some(other) if now_ns < other.begun_ns.saturating_add(wait_ns) => {}
+            _ => self.begin_challenge(now_ns, route, token, credit_octets),
         }
     }
 
-    /// Token and route of a Challenge that is due; the interval doubles each time.
-    pub(crate) fn poll_challenge(&mut self, now_ns: u64) -> Option<(u64, Route)> {
-        let challenge = self.challenge.as_mut().filter(|challenge| challenge.next_ns <= now_ns)?;
+    /// Starts the validation of the route that this end has chosen for the path (S-71).
+    pub(crate) fn open(&mut self, now_ns: u64, token: u64) {
+        self.begin_challenge(now_ns, self.route, token, usize::MAX);
+    }
+
+    fn begin_challenge(&mut self, now_ns: u64, route: Route, token: u64, credit_octets: usize) {
+        let (begun_ns, next_ns, tries) = (now_ns, now_ns, 0);
+        self.challenge = Some(Challenge { route, token, begun_ns, next_ns, tries, credit_octets });
+    }
+
+    /// Token, route and size in bytes of a Challenge that is due, `least_octets` or more; the
+    /// interval doubles each time.
+    pub(crate) fn poll_challenge(
+        &mut self,
+        now_ns: u64,
+        least_octets: usize,
+    ) -> Option<(u64, Route, usize)> {
+        let is_due = |challenge: &&mut Challenge| {
+            challenge.due_ns(least_octets).is_some_and(|at| at <= now_ns)
+        };
+        let challenge = self.challenge.as_mut().filter(is_due)?;
         let wait_ns = self.recovery.probe_timeout_ns();
         if challenge.tries == CHALLENGES_MAX {
             self.challenge = None;
@@ -422,7 +457,9 @@ impl Path {
         }
         challenge.next_ns = now_ns + (wait_ns << challenge.tries);
         challenge.tries += 1;
-        Some((challenge.token, challenge.route))
+        let octets = CHALLENGE_OCTETS.min(challenge.credit_octets);
+        challenge.credit_octets -= octets;
+        Some((challenge.token, challenge.route, octets))
     }
 
     /// Sends from the address of `local` what was sent from `lost`, which the host has no more

@@ -13,10 +13,10 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use support::network::Link;
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{MAX_PATHS, PeerRequest, ShuttleConfig, ShuttleEvent};
-use weft_wire::shuttle::frame::{Ack, Frame, Ranges};
+use weft_shuttle::{MAX_PATHS, PeerRequest, Route, ShuttleConfig, ShuttleEvent};
+use weft_wire::shuttle::frame::{Ack, Frame, Frames, Ranges};
 use weft_wire::shuttle::hello::{Hello, protection};
-use weft_wire::shuttle::{CtrlHeader, PathId, StreamId};
+use weft_wire::shuttle::{CTRL_LEN, CtrlHeader, PathId, StreamId};
 
 /// An open connection in use, and every datagram that was sent.
 fn in_use(protection: u8) -> Pair {
@@ -34,10 +34,14 @@ fn in_use(protection: u8) -> Pair {
 }
 
 fn give(pair: &mut Pair, to: usize, datagram: &[u8]) {
+    give_from(pair, to, route(to, 0), datagram);
+}
+
+fn give_from(pair: &mut Pair, to: usize, way: Route, datagram: &[u8]) {
     let host = &mut pair.hosts[to];
     let connection = host.connection.as_mut().unwrap();
     connection
-        .handle_datagram(pair.now_ns, route(to, 0), false, &mut datagram.to_vec(), &mut host.ports)
+        .handle_datagram(pair.now_ns, way, false, &mut datagram.to_vec(), &mut host.ports)
         .unwrap();
 }
 
@@ -170,6 +174,30 @@ fn a_response_is_no_longer_than_what_asked_for_it() {
     assert!(answers.len() >= 20, "{}", answers.len());
     let longest = answers.iter().map(|(.., sent)| sent.len()).max().unwrap();
     assert!(longest <= 2 * asked, "{longest} for {asked}");
+}
+
+/// S-72: the address of a third host as the sender of what a peer sends.
+#[test]
+fn a_false_address_gets_at_most_twice_what_came_from_it_as_challenges() {
+    let mut pair = in_use(protection::CRC32C);
+    pair.network.dead_path = Some(9);
+    let before = pair.trace.len();
+    let mut given = 0;
+    for pn in 1000..1040 {
+        let ping = forge(&pair, pn, &Frame::Ping);
+        given += ping.len();
+        give_from(&mut pair, 1, route(1, 9), &ping);
+        pair.run_for(1000 * MS);
+    }
+    let is_challenge = |sent: &[u8]| {
+        let frames = sent.get(CTRL_LEN..).unwrap_or_default();
+        matches!(Frames::new(frames).next(), Some(Ok(Frame::Challenge { .. })))
+    };
+    let sent = pair.trace[before..].iter().map(|(from, _, sent)| (*from, sent));
+    let lengths = sent.filter(|(from, sent)| *from == 1 && is_challenge(sent)).map(|s| s.1.len());
+    let (count, sum) = lengths.fold((0, 0), |(count, sum), len| (count + 1, sum + len));
+    assert!(count >= 10, "{count} Challenges");
+    assert!(sum <= 2 * given, "{sum} for {given}");
 }
 
 /// Each path costs a controller and a window of packet numbers.

@@ -58,7 +58,7 @@ impl ShuttleConnection {
         let id = PathId(self.paths.len() as u8);
         let path = self.add_path(id, route);
         let token = self.token();
-        self.paths[path].challenge(now_ns, route, token);
+        self.paths[path].open(now_ns, token);
         Ok(id)
     }
 

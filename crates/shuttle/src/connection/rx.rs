@@ -80,7 +80,7 @@ impl ShuttleConnection {
         };
         if is_closing {
             // Not placed, but it shows the peer's address.
-            self.note(now_ns, route, marked, &header.ctrl, pn);
+            self.note(now_ns, (route, octets), marked, &header.ctrl, pn);
             return Ok(());
         }
         if ports.sink(id).is_none() {
@@ -101,10 +101,10 @@ impl ShuttleConnection {
         self.streams.wake(id);
         if let Ok(false) = taken {
             self.heard_ns = self.heard_ns.max(now_ns);
-            self.follow(now_ns, route, &header.ctrl, pn);
+            self.follow(now_ns, (route, octets), &header.ctrl, pn);
             return Ok(());
         }
-        self.note(now_ns, route, marked, &header.ctrl, pn);
+        self.note(now_ns, (route, octets), marked, &header.ctrl, pn);
         self.paths[usize::from(header.ctrl.path.0)].arrivals.handle_octets(octets);
         let pace = header.ctrl.ack_now.then_some(AckPace::WithReply);
         self.owe_ack(now_ns, header.ctrl.path, pace);
@@ -175,7 +175,7 @@ impl ShuttleConnection {
         let Some(pn) = self.fresh_number(&header) else { return Ok(()) };
         self.confirm(now_ns, pn);
         let silent_ns = now_ns.saturating_sub(self.heard_ns);
-        self.note(now_ns, route, marked, &header, pn);
+        self.note(now_ns, from, marked, &header, pn);
         let (mut elicits, mut taken) = (header.ack_now, Ok(()));
         for frame in Frames::new(frames).map_while(Result::ok) {
             elicits |= frame.elicits_ack();
@@ -217,11 +217,18 @@ impl ShuttleConnection {
         Some(pn)
     }
 
-    /// Records an authentic new packet.
-    fn note(&mut self, now_ns: u64, route: Route, marked: bool, header: &CtrlHeader, pn: u64) {
+    /// Records an authentic new packet, of so many bytes.
+    fn note(
+        &mut self,
+        now_ns: u64,
+        from: (Route, usize),
+        marked: bool,
+        header: &CtrlHeader,
+        pn: u64,
+    ) {
         self.heard_ns = self.heard_ns.max(now_ns);
         self.stats.packets_in += 1;
-        self.follow(now_ns, route, header, pn);
+        self.follow(now_ns, from, header, pn);
         self.heard_on = usize::from(header.path.0);
         let path = &mut self.paths[self.heard_on];
         path.arrivals.handle_packet(now_ns, pn);
@@ -230,12 +237,12 @@ impl ShuttleConnection {
 
     /// Challenges a new route from which the newest packet of a path came. Late packets of the old
     /// route do not move the path back (S-72).
-    fn follow(&mut self, now_ns: u64, route: Route, header: &CtrlHeader, pn: u64) {
+    fn follow(&mut self, now_ns: u64, from: (Route, usize), header: &CtrlHeader, pn: u64) {
         let at = usize::from(header.path.0);
         let path = &self.paths[at];
-        if route != path.route && pn >= path.arrivals.near() {
+        if from.0 != path.route && pn >= path.arrivals.near() {
             let token = self.token();
-            self.paths[at].challenge(now_ns, route, token);
+            self.paths[at].challenge(now_ns, from, token);
         }
     }
 
@@ -290,10 +297,12 @@ impl ShuttleConnection {
                 }
             }
             Frame::Challenge { token } => {
-                self.paths[usize::from(path.0)].response = Some((token, route, octets));
-                if !self.paths[usize::from(path.0)].validated {
+                let at = usize::from(path.0);
+                self.paths[at].response = Some((token, route, octets));
+                // From another address it is challenged as any packet is.
+                if !self.paths[at].validated && self.paths[at].route == route {
                     let token = self.token();
-                    self.paths[usize::from(path.0)].challenge(now_ns, route, token);
+                    self.paths[at].challenge(now_ns, (route, octets), token);
                 }
             }
             Frame::Skip { stream, dsn } => {

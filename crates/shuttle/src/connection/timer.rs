@@ -28,11 +28,15 @@ impl ShuttleConnection {
             ConnectionState::Open { reply: Some(reply) } => Some(reply.until_ns),
             ConnectionState::Open { reply: None } => self.open_timeout(),
             ConnectionState::Closing { next_ns, .. } => {
-                let challenge = self.paths[0].challenge;
-                Some(challenge.map_or(*next_ns, |challenge| challenge.next_ns.min(*next_ns)))
+                let challenge_ns = self.challenge_ns(&self.paths[0]);
+                Some(challenge_ns.map_or(*next_ns, |at_ns| at_ns.min(*next_ns)))
             }
             ConnectionState::Ended { .. } => None,
         }
+    }
+
+    fn challenge_ns(&self, path: &Path) -> Option<u64> {
+        path.challenge?.due_ns(self.challenge_octets_least())
     }
 
     fn open_timeout(&self) -> Option<u64> {
@@ -41,7 +45,7 @@ impl ShuttleConnection {
         for path in &self.paths {
             or(path.recovery.timeout_ns());
             or(path.arrivals.due_ns());
-            or(path.challenge.map(|challenge| challenge.next_ns));
+            or(self.challenge_ns(path));
         }
         or(self.streams.due_ns());
         or(self.send_at_ns);

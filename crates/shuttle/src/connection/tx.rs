@@ -8,7 +8,7 @@ use weft_wire::tap::{TapDirection, Tapped};
 use super::{ConnectionState, Ports, ShuttleConnection};
 use crate::ack::AckPace;
 use crate::flight::{Cargo, Flight};
-use crate::path::{Path, Route};
+use crate::path::{CHALLENGE_OCTETS, Path, Route};
 use crate::path_budget::SHARED_BUDGET;
 use crate::stream::table::StreamTable;
 use crate::stream::{Credit, StreamState};
@@ -24,9 +24,9 @@ const REPEAT_NS_MAX: u64 = 4_000_000_000;
 /// Requests in a row that may not be cut on the way: later ones may meet a path of IPv4 that does
 /// not carry a whole one.
 const WHOLE_REQUESTS: u32 = 2;
-/// Size of route validation packets in bytes: the minimum path MTU, so that the route is known to
-/// carry it.
-const CHALLENGE_OCTETS: usize = 1200;
+
+/// Size of the frame Challenge in bytes: type and token.
+const CHALLENGE_FRAME_OCTETS: usize = 1 + 8;
 
 /// Most packets of a call: the limit of UDP segmentation offload.
 const BUNDLE_PACKETS_MAX: usize = 64;
@@ -222,8 +222,14 @@ impl ShuttleConnection {
         drained
     }
 
+    /// Size in bytes of the shortest packet that holds a Challenge.
+    pub(super) fn challenge_octets_least(&self) -> usize {
+        CHALLENGE_FRAME_OCTETS + self.session.as_ref().map_or(0, |s| s.guard.ctrl_overhead())
+    }
+
     /// Sends a Response or a Challenge.
     fn put_path_check(&mut self, now_ns: u64, at: usize, out: &mut Transmit) -> bool {
+        let least_octets = self.challenge_octets_least();
         let path = &mut self.paths[at];
         // Nobody has shown that the peer is where the Challenge came from: what goes there is no
         // longer than that was.
@@ -231,8 +237,8 @@ impl ShuttleConnection {
             (Frame::Response { token }, to, octets.min(CHALLENGE_OCTETS))
         });
         let check = response.or_else(|| {
-            let (token, route) = path.poll_challenge(now_ns)?;
-            Some((Frame::Challenge { token }, route, CHALLENGE_OCTETS))
+            let (token, route, octets) = path.poll_challenge(now_ns, least_octets)?;
+            Some((Frame::Challenge { token }, route, octets))
         });
         let Some((frame, route, octets)) = check else { return false };
         self.frames.clear();

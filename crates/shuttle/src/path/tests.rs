@@ -11,6 +11,8 @@ use crate::path_budget::tests::{Heard, heard, recorder};
 use crate::recovery::PN_WINDOW;
 
 const MS: u64 = 1_000_000;
+/// Bytes of the shortest Challenge.
+const LEAST: usize = 39;
 
 fn route(port: u16) -> Route {
     let at = ([10, 0, 0, 1], port).into();
@@ -110,19 +112,19 @@ fn a_saved_rate_is_used_where_the_round_trip_is_within_a_fifth_of_the_saved_one(
 #[test]
 fn the_controller_begins_anew_where_a_validated_path_moves() {
     let mut path = recorded(50 * MS);
-    path.challenge(0, route(4000), 7);
+    path.challenge(0, (route(4000), 1200), 7);
     assert!(!path.handle_response(0, 6), "an answer to nothing");
     assert!(!path.validated && path.challenge.is_some());
     assert!(path.handle_response(0, 7), "it was not validated before");
-    path.challenge(0, route(4000), 8);
+    path.challenge(0, (route(4000), 1200), 8);
     assert!(!path.handle_response(0, 8), "nothing new");
     assert_eq!(heard(), []);
-    path.challenge(0, route(4001), 9);
+    path.challenge(0, (route(4001), 1200), 9);
     assert!(path.handle_response(0, 9));
     let begun = vec![Heard::DatagramOctets(1200), Heard::PathChanged(None)];
     assert_eq!((path.route, heard()), (route(4001), begun));
     let mut path = recorded(50 * MS);
-    path.challenge(0, route(4001), 7);
+    path.challenge(0, (route(4001), 1200), 7);
     assert!(path.handle_response(0, 7) && path.validated);
     assert_eq!(heard(), []);
 }
@@ -183,24 +185,47 @@ fn an_end_that_only_receives_counts_what_nobody_acknowledges() {
 fn a_route_is_asked_five_times_ever_less_often_and_then_given_up() {
     let mut path = recorded(50 * MS);
     let wait_ns = path.recovery.probe_timeout_ns();
-    path.challenge(MS, route(4001), 7);
-    path.challenge(2 * MS, route(4001), 8);
+    path.challenge(MS, (route(4001), 1200), 7);
+    path.challenge(2 * MS, (route(4001), 1200), 8);
+    path.challenge(2 * MS, (route(4001), 1200), 8);
     let mut due_ns = MS;
     for tries in 0..CHALLENGES_MAX {
-        assert_eq!(path.poll_challenge(due_ns - 1), None);
-        assert_eq!(path.poll_challenge(due_ns), Some((7, route(4001))));
-        assert_eq!(path.poll_challenge(due_ns), None);
+        assert_eq!(path.poll_challenge(due_ns - 1, LEAST), None);
+        assert_eq!(path.poll_challenge(due_ns, LEAST), Some((7, route(4001), 1200)));
+        assert_eq!(path.poll_challenge(due_ns, LEAST), None);
         due_ns += wait_ns << tries;
     }
-    assert_eq!(path.poll_challenge(due_ns), None);
+    assert_eq!(path.poll_challenge(due_ns, LEAST), None);
     assert!(path.challenge.is_none());
     // Another route is asked at once, and a third one a probe timeout later.
-    path.challenge(due_ns, route(4002), 9);
-    assert_eq!(path.poll_challenge(due_ns), Some((9, route(4002))));
-    path.challenge(due_ns + wait_ns - 1, route(4003), 10);
-    assert_eq!(path.poll_challenge(due_ns + wait_ns - 1), None);
-    path.challenge(due_ns + wait_ns, route(4003), 10);
-    assert_eq!(path.poll_challenge(due_ns + wait_ns), Some((10, route(4003))));
+    path.challenge(due_ns, (route(4002), 1200), 9);
+    assert_eq!(path.poll_challenge(due_ns, LEAST), Some((9, route(4002), 1200)));
+    path.challenge(due_ns + wait_ns - 1, (route(4003), 1200), 10);
+    assert_eq!(path.poll_challenge(due_ns + wait_ns - 1, LEAST), None);
+    path.challenge(due_ns + wait_ns, (route(4003), 1200), 10);
+    assert_eq!(path.poll_challenge(due_ns + wait_ns, LEAST), Some((10, route(4003), 1200)));
+}
+
+/// S-72, RFC 9000, section 8.1.
+#[test]
+fn a_route_gets_two_bytes_for_each_that_came_from_it() {
+    let mut path = recorded(50 * MS);
+    let wait_ns = path.recovery.probe_timeout_ns();
+    path.challenge(0, (route(4001), 30), 7);
+    assert_eq!(path.poll_challenge(0, LEAST), Some((7, route(4001), 60)));
+    assert_eq!(path.challenge.unwrap().due_ns(LEAST), None);
+    assert_eq!(path.poll_challenge(u64::MAX, LEAST), None);
+    // More than the shortest costs, and a whole one.
+    path.challenge(1, (route(4001), 19), 8);
+    assert_eq!(path.challenge.unwrap().due_ns(LEAST), None);
+    path.challenge(2, (route(4001), 601), 8);
+    assert_eq!(path.poll_challenge(wait_ns - 1, LEAST), None);
+    assert_eq!(path.poll_challenge(wait_ns, LEAST), Some((7, route(4001), 1200)));
+    assert_eq!(path.challenge.unwrap().due_ns(LEAST), Some(3 * wait_ns));
+    // One that this end has chosen is asked without.
+    path.open(0, 9);
+    assert_eq!(path.poll_challenge(0, LEAST), Some((9, route(4000), 1200)));
+    assert_eq!(path.challenge.unwrap().due_ns(LEAST), Some(wait_ns));
 }
 
 fn is_app_limited(path: &mut Path, now_ns: u64) -> bool {
