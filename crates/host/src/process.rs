@@ -15,7 +15,9 @@ use crate::host::{Host, HostSetup, Local};
 /// Who ends at once waits no longer than this for those who are at work on its connections.
 const LAST_WORDS: Duration = Duration::from_millis(10);
 /// Who forks waits no longer than this for calls of other threads, and for the engine's threads.
-const STILLNESS: Duration = Duration::from_millis(100);
+/// What a thread has locked stays so in the child, which hangs if it uses a device: on a busy
+/// machine a thread in the middle of a call may not run for hundreds of milliseconds.
+const STILLNESS: Duration = Duration::from_secs(2);
 
 /// Where a library keeps its host, and whether that follows the forks of the process.
 pub struct HostPlace {

@@ -17,8 +17,8 @@ use crate::clock::{self, Moment};
 use crate::thread::{Uncancelled, while_cancellable};
 use crate::{forks, last_thread};
 
-/// Longest that a call waits for a fork.
-const FORK_MAX: Duration = Duration::from_secs(1);
+/// Longest that a call waits for a fork, which waits for calls itself at first.
+const FORK_MAX: Duration = Duration::from_secs(4);
 
 /// Threads that are inside of a call.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
