@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use weft_rdmap::StreamStats;
 use weft_shuttle::{AddressPair, ConnectionEnd, Opener, Route, Sealer, Unopened};
-use weft_verbs::{Qp, QpState, WcFlags, WcStatus};
+use weft_verbs::{Qp, QpFailure, QpState, WcFlags, WcStatus};
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::datagram::{
     DatagramHeader, GROUP_QPN, HEADER_LEN_MAX, NOTICE_LEN, Notice, ROUTE_LEN, SealedHeader,
@@ -304,7 +304,9 @@ impl UdQp {
             .scatter(pd, wqe.sges(), 0, &routed)
             .and_then(|()| regions.scatter(pd, wqe.sges(), ROUTE_LEN as u64, payload));
         if placed.is_err() {
+            qp.failure().note(QpFailure::Request(WcStatus::LocProtErr));
             qp.fail_recv(&wqe, WcStatus::LocProtErr);
+            qp.fail(None);
             return;
         }
         stats.segments_in += 1;

@@ -11,7 +11,7 @@ use common::{ALL, Host, entropy, flatten};
 use weft_rnic::shuttle::{Route, Unopened};
 use weft_rnic::wire::datagram::{Dropped, Notice};
 use weft_rnic::{Batch, ConnEvent, Sending, UdConfig, UdPolicy, UdQp, Written};
-use weft_verbs::{Destination, QpState, SendFlags, SendOp, SendWr, WcStatus};
+use weft_verbs::{Destination, QpState, SendFlags, SendOp, SendWr, Sge, WcStatus};
 
 fn route(from: &str, to: &str) -> Route {
     let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 4000);
@@ -167,6 +167,37 @@ fn a_receive_is_taken_only_by_what_is_for_the_queue_pair() {
     b.host.recv(4, &[sink.sge(0, 64)]);
     assert_eq!((b.take(&route(FAR, NEAR), &long), b.ud.is_held()), (long.len(), false));
     assert_eq!(b.host.statuses(), [(4, WcStatus::LocLenErr as u32)], "40 and 32 bytes into 64");
+}
+
+#[test]
+fn a_receive_whose_memory_may_not_be_written_fails_the_queue_pair() {
+    let [mut a, mut b] = [7, 11].map(|seed| Side::new(seed, Open));
+    let sink = b.host.memory(64, ALL);
+    b.host.recv(1, &[Sge { lkey: sink.sge(0, 64).lkey ^ 0x100, ..sink.sge(0, 64) }]);
+    b.host.recv(2, &[sink.sge(0, 64)]);
+    a.post(1, to(&b, &route(NEAR, FAR)), &[9]);
+    let datagram = a.output().remove(0);
+    b.take(&route(FAR, NEAR), &datagram);
+    let ends = [(1, WcStatus::LocProtErr as u32), (2, WcStatus::WrFlushErr as u32)];
+    assert_eq!((b.host.statuses(), b.host.qp.state()), (ends.to_vec(), QpState::Err));
+    b.take(&route(FAR, NEAR), &datagram);
+    assert_eq!(b.host.statuses(), []);
+}
+
+#[test]
+fn what_is_too_long_completes_and_is_not_counted_as_sent() {
+    let [mut a, b] = [7, 11].map(|seed| Side::new(seed, Open));
+    let memory = a.host.memory(5000, ALL);
+    let flags = SendFlags::SIGNALED;
+    let sges = [memory.sge(0, 4097)];
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, flags, sges: &sges };
+    a.host.qp.post_datagram(&wr, &to(&b, &route(NEAR, FAR))).unwrap();
+    assert_eq!(a.output(), [[]; 0]);
+    assert_eq!(a.host.statuses(), [(1, 0)]);
+    assert_eq!((a.ud.stats().segments_out, a.ud.stats().octets_out), (0, 0));
+    a.post(2, to(&b, &route(NEAR, FAR)), &[7]);
+    assert_eq!(a.output().len(), 1);
+    assert_eq!((a.ud.stats().segments_out, a.ud.stats().octets_out), (1, 8));
 }
 
 #[test]

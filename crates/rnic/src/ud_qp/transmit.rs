@@ -72,17 +72,20 @@ impl UdQp {
             return Some(Sending::Done);
         }
         let count = staged.unwrap_or(0);
+        let route = route.filter(|_| fits);
         let gone = match route {
-            Some(route) if fits => {
+            Some(route) => {
                 let gone = self.write_burst(write);
                 self.show(&qp, &sq, (first, gone), &to, route);
                 gone
             }
-            _ => count,
+            None => count,
         };
         for seq in (0..gone as u32).map(|i| first.wrapping_add(i)) {
-            self.stats.segments_out += 1;
-            self.stats.octets_out += u64::from(sq.get(seq).len);
+            if route.is_some() {
+                self.stats.segments_out += 1;
+                self.stats.octets_out += u64::from(sq.get(seq).len);
+            }
             sq.segment_out(seq, true);
             sq.segments_acked(seq, 1);
         }
