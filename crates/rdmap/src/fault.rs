@@ -5,7 +5,7 @@
 
 use weft_verbs::qp::SendWqe;
 use weft_verbs::{AsyncKind, Qp, QpFailure, RegionFault, SendOp, WcStatus};
-use weft_wire::ddp::{DdpError, DdpHeader, UNTAGGED_LEN};
+use weft_wire::ddp::{DdpError, DdpHeader, TAGGED_LEN, UNTAGGED_LEN};
 use weft_wire::rdmap::Opcode;
 use weft_wire::rdmap::{READ_REQUEST_LEN, ReadRequest};
 use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode};
@@ -183,7 +183,10 @@ fn blame(stream: &mut RdmapStream, qp: &Qp, terminate: &Terminate) {
         // The peer's close acknowledged everything before the refused segment.
         (LlpKind::Shuttle, ..) => sq.find(SendWqe::is_out),
         (LlpKind::Mpa, Some(quoted), _) => match DdpHeader::parse(quoted.as_bytes()) {
-            Ok((header, _)) => sq.find(|wqe| is_of(wqe, &header)),
+            // Not every RNIC counts the length as others do.
+            Ok((header, _)) => sq
+                .find(|wqe| is_of(wqe, &header, terminate.segment_len))
+                .or_else(|| sq.find(|wqe| is_of(wqe, &header, None))),
             Err(_) => None,
         },
         (LlpKind::Mpa, None, Some(quoted)) => match ReadRequest::parse(&quoted) {
@@ -214,15 +217,15 @@ fn asks_for(wqe: &SendWqe, request: &ReadRequest) -> bool {
     matches!(wqe.op, SendOp::Read { to, stag } if (to, stag) == memory)
 }
 
-/// Whether a segment with this header belongs to this request.
-fn is_of(wqe: &SendWqe, header: &DdpHeader) -> bool {
+/// Whether a segment with this header, and of so many bytes with it, may belong to this request.
+fn is_of(wqe: &SendWqe, header: &DdpHeader, segment_len: Option<u16>) -> bool {
     match (header, wqe.op) {
         (
             DdpHeader::Tagged(header),
             SendOp::Write { to, stag } | SendOp::WriteImm { to, stag, .. },
         ) => {
-            let within = header.to.wrapping_sub(to) <= u64::from(wqe.len);
-            header.stag.0 == stag && within
+            let offset = header.to.wrapping_sub(to);
+            header.stag.0 == stag && may_hold(wqe.len, offset, header.last, segment_len)
         }
         (DdpHeader::Untagged(header), op) => {
             let queue = if op.awaits_response() { 1 } else { 0 };
@@ -231,6 +234,20 @@ fn is_of(wqe: &SendWqe, header: &DdpHeader) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a Write of `len` bytes may have a segment of `segment_len` bytes at `offset`: the last one
+/// ends with the Write, and none but the first is empty. Linux `siw` counts the payload alone.
+fn may_hold(len: u32, offset: u64, last: bool, segment_len: Option<u16>) -> bool {
+    let len = u64::from(len);
+    let Some(segment_len) = segment_len.map(u64::from) else {
+        return offset < len || (offset, len) == (0, 0);
+    };
+    let counted = [segment_len.checked_sub(TAGGED_LEN as u64), Some(segment_len)];
+    counted.into_iter().flatten().any(|payload| {
+        let end = offset.saturating_add(payload);
+        (offset == 0 || payload > 0) && if last { end == len } else { end < len }
+    })
 }
 
 /// Completion status of a request that the peer refused.

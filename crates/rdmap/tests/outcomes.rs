@@ -3,10 +3,13 @@
 mod support;
 
 use support::{End, untagged};
-use support::{FOREIGN, LOCAL, OPEN, READABLE, at, config, exchange, key, pair, pair_of, sge};
+use support::{
+    FOREIGN, LOCAL, OPEN, READABLE, REGION_BYTES, at, config, exchange, key, pair, pair_of, sge,
+};
 use weft_rdmap::{LlpKind, RdmapStream, Role, StreamConfig, StreamFault, TxPort};
 use weft_verbs::mr::Bind;
 use weft_verbs::{Access, AsyncKind, SendFlags, SendOp, WcStatus};
+use weft_wire::ddp::TAGGED_LEN;
 use weft_wire::ids::Msn;
 use weft_wire::llp::{Placed, UlpduSource};
 use weft_wire::rdmap::Opcode;
@@ -117,8 +120,8 @@ fn a_terminate_fails_the_request_that_it_quotes() {
         ends[0].post(op, &[sge(LOCAL, 0, 8)]);
         ends[0].post(other, &[sge(LOCAL, 0, 8)]);
         let sent = ends[0].transmit();
-        let ddp = HeaderCopy::of(&sent[1]);
-        let terminate = Terminate { ddp, segment_len: Some(30), ..Terminate::bare(code) };
+        let (ddp, segment_len) = (HeaderCopy::of(&sent[1]), Some(sent[1].len() as u16));
+        let terminate = Terminate { ddp, segment_len, ..Terminate::bare(code) };
         assert_eq!(
             terminated(&mut ends[0], &terminate),
             [(0, WrFlushErr), (1, status), (2, WrFlushErr)]
@@ -133,7 +136,8 @@ fn a_terminate_fails_the_request_that_it_quotes() {
 fn a_terminate_tells_requests_of_one_kind_apart() {
     let write = |offset| SendOp::Write { to: at(OPEN, offset), stag: key(OPEN) };
     let kinds = [[0, 100, 200].map(write), [SendOp::Send; 3], [READ; 3]];
-    for (kind, quoted) in kinds.into_iter().flat_map(|kind| [0, 1, 2].map(|at| (kind, at))) {
+    let all = kinds.into_iter().flat_map(|kind| [0, 1, 2].map(|at| (kind, at)));
+    for ((kind, quoted), counted) in all.flat_map(|case| [(case, 0), (case, TAGGED_LEN)]) {
         let mut ends = pair(LlpKind::Mpa);
         ends[0].holds_acks = true;
         for op in kind {
@@ -141,7 +145,9 @@ fn a_terminate_tells_requests_of_one_kind_apart() {
         }
         let sent = ends[0].transmit();
         let (ddp, code) = (HeaderCopy::of(&sent[quoted]), Code::TaggedBounds);
-        let terminate = Terminate { ddp, segment_len: Some(30), ..Terminate::bare(code) };
+        // Linux `siw` does not count the header.
+        let segment_len = Some((sent[quoted].len() - counted) as u16);
+        let terminate = Terminate { ddp, segment_len, ..Terminate::bare(code) };
         let mut expected = [0, 1, 2].map(|wr_id| (wr_id, WrFlushErr));
         expected[quoted].1 = WcStatus::RemAccessErr;
         assert_eq!(terminated(&mut ends[0], &terminate), expected);
@@ -257,6 +263,30 @@ fn the_first_fault_counts() {
     stream.fail(qp, StreamFault::Lower(Some(Code::LlpFraming)));
     assert_eq!(ends[0].stream.reason(), Some(Code::LlpCrc));
     assert_eq!(ends[0].raised(), [AsyncKind::QpFatal]);
+}
+
+/// The Terminate says where the refused segment was to begin, which may be the end of a Write before
+/// it, or within it.
+#[test]
+fn of_writes_that_touch_the_one_that_was_refused_fails() {
+    const END: u64 = REGION_BYTES as u64;
+    let adjacent = |n: u64| [(END - 2 * n, n), (END - n, n), (END, n)];
+    let overlapping = [(END - 100, 100), (END - 100, 0), (END - 50, 64)];
+    let lists = [adjacent(1), adjacent(64), adjacent(200), adjacent(228), overlapping];
+    for writes in lists {
+        let mut ends = pair(LlpKind::Mpa);
+        ends[0].holds_acks = true;
+        for (offset, len) in writes {
+            let write = SendOp::Write { to: at(OPEN, offset), stag: key(OPEN) };
+            ends[0].post(write, &[sge(LOCAL, 0, len as u32)]);
+        }
+        let sent = ends[0].transmit();
+        assert!(sent.iter().any(|ulpdu| ends[1].receive(ulpdu).is_err()));
+        let told = ends[1].transmit().pop().unwrap();
+        ends[0].receive(&told).unwrap_err();
+        let outcomes = [(0, WrFlushErr), (1, WrFlushErr), (2, WcStatus::RemAccessErr)];
+        assert_eq!(ends[0].outcomes(), outcomes, "{writes:?}");
+    }
 }
 
 /// The peer may read a region only as long as there is one.
