@@ -69,6 +69,8 @@ impl CqMembers {
 /// A completion queue and the queue pairs that complete into it.
 pub struct HostCq {
     host: Arc<Host>,
+    /// That of the host when it was made.
+    generation: usize,
     inner: Arc<weft_verbs::Cq>,
     members: RwLock<CqMembers>,
     /// Its own, once it has many connections; none if the system had no means for it.
@@ -95,6 +97,7 @@ impl HostCq {
             .and_then(|faults| faults.limit_of_queue(host.number_completion_queue(), id));
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             host: Arc::clone(host),
+            generation: host.generation(),
             inner: Arc::new(inner.with_warden(Box::new(Warden(Arc::clone(host), this.clone())))),
             members: RwLock::default(),
             group: OnceLock::new(),
@@ -181,12 +184,22 @@ impl HostCq {
         own.iter().for_each(|group| group.forget(slot));
     }
 
+    /// Whether it was made before the process was forked: what completes there is the parent's, and
+    /// a lock of it may be one that a thread of the parent holds for ever.
+    pub fn is_inherited(&self) -> bool {
+        self.generation != self.host.generation()
+    }
+
     /// Moves the oldest completions to `out`; gives how many. When there is none, makes progress
     /// on the queue pairs and looks again.
     ///
     /// # Errors
-    /// After the queue overflowed, once the completions before that are polled.
+    /// After the queue overflowed, once the completions before that are polled; in a child of the
+    /// process that made the queue.
     pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
+        if self.is_inherited() {
+            return Err(CqError);
+        }
         let count = self.poll_limited(out)?;
         if count > 0 {
             self.host.events().note_completions(&out[..count]);
@@ -292,8 +305,12 @@ impl HostCq {
     }
 
     /// Asks for one event at the next completion, or the next solicited or failed one. The caller
-    /// may sleep after it: the engine takes over.
+    /// may sleep after it: the engine takes over. In a child of the process that made the queue
+    /// there is none.
     pub fn req_notify(&self, solicited_only: bool) {
+        if self.is_inherited() {
+            return;
+        }
         self.inner.req_notify(solicited_only);
         let members = self.members.read();
         for slot in &members.single {
@@ -312,6 +329,9 @@ impl HostCq {
 
     /// Changes how many completions it holds.
     pub fn resize(&self, cqe: u32) -> Result<(), Misuse> {
+        if self.is_inherited() {
+            return Err(Misuse::Invalid("the completion queue is the parent process's"));
+        }
         if cqe == 0 || cqe > self.max_cqe {
             return Err(Misuse::Invalid("the completion queue exceeds the limits of the device"));
         }

@@ -77,6 +77,9 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     }
     // SAFETY: the application passes a live queue.
     let tail = unsafe { cq::tail(cq) };
+    if tail.core.is_inherited() {
+        return libc::EINVAL;
+    }
     if let Some(span) = &tail.span {
         span.lock();
     }

@@ -1,5 +1,5 @@
-/* A child that posts on what it has inherited is told so at once, whatever the threads of the
- * parent were at when it was forked, and the connection of the parent stays. So is a child that was
+/* A child that posts on what it has inherited, or polls it, is told so at once, whatever the threads
+ * of the parent were at when it was forked, and the connection of the parent stays. So is a child that was
  * made by the system call, of which the C library does not tell. */
 #include "pair.h"
 
@@ -30,6 +30,7 @@ static void be_child(void)
 	struct ibv_sge sge = place(0, 8);
 	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *bad_receive = NULL;
 	struct ibv_send_wr *bad = NULL;
+	struct ibv_wc wc;
 	alarm(120);
 	for (int i = 0; i < 3; i++) {
 		enum ibv_wr_opcode opcode = i ? IBV_WR_RDMA_WRITE : IBV_WR_SEND;
@@ -38,6 +39,8 @@ static void be_child(void)
 		CHECK(ibv_post_recv(b.qp, &receive, &bad_receive) == EINVAL);
 		CHECK(bad_receive == &receive);
 		CHECK(ibv_post_srq_recv(srq, &receive, &bad_receive) == EINVAL);
+		CHECK(ibv_poll_cq(a.cq, 1, &wc) < 0 && ibv_poll_cq(b.cq, 1, &wc) < 0);
+		CHECK(ibv_req_notify_cq(a.cq, 0) == 0 && ibv_resize_cq(b.cq, 512) == EINVAL);
 	}
 	_exit(0);
 }
