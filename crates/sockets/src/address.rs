@@ -1,9 +1,10 @@
-//! Socket addresses, converted between C and Rust.
+//! Socket addresses, converted between C and Rust, and which of them are this host's.
 
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{sockaddr_storage, socklen_t};
+use weft_net::udp;
 
 /// `address`, with an IPv4-mapped IPv6 address as IPv4.
 pub fn plain(address: SocketAddr) -> SocketAddr {
@@ -20,6 +21,17 @@ pub fn meant(mut remote: SocketAddr) -> SocketAddr {
         remote.set_ip(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
     remote
+}
+
+/// Whether an address is one of this network namespace. None if the system does not say.
+pub fn is_of_this_host(at: SocketAddr) -> Option<bool> {
+    let ip = at.ip().to_canonical();
+    if ip.is_loopback() {
+        return Some(true);
+    }
+    // What goes to an own address comes from it too, or from a loopback address.
+    let source = udp::source_to(plain(at))?;
+    Some(source == ip || source.is_loopback())
 }
 
 /// The 16 bytes of an address as a Hello has it, IPv4 in the last four.
@@ -141,5 +153,13 @@ mod tests {
             // SAFETY: as above.
             assert_eq!(unsafe { from_raw(place, 7) }, None);
         }
+    }
+
+    #[test]
+    fn loopback_is_of_this_host_and_an_address_for_documents_is_not() {
+        let is = |text: &str| is_of_this_host(text.parse().unwrap());
+        assert_eq!(is("127.0.0.2:1"), Some(true));
+        assert_eq!(is("[::ffff:127.0.0.1]:1"), Some(true));
+        assert_ne!(is("192.0.2.1:1"), Some(true));
     }
 }

@@ -97,13 +97,16 @@ impl ConnectCall {
         remote: SocketAddr,
     ) -> Result<Self, &'static str> {
         let before = SocketBefore::of(fd).map_err(|_| "it is closed")?;
+        let to = address::meant(remote);
+        if is_of_another_user(fd) && address::is_of_this_host(to) == Some(true) {
+            return Err("another user has opened the socket");
+        }
         let mut local = sys::local(fd).map_err(|_| "it has no address")?;
         if local.port() == 0 {
             local.set_ip(any(&remote, local.ip()));
             sys::bind(fd, &local).map_err(|_| "no port is free")?;
             local = sys::local(fd).map_err(|_| "it has no address")?;
         }
-        let to = address::meant(remote);
         let strict = strict::forbids_tcp(&table.env.settings, local.ip(), to.ip());
         let conn = SdpConn::new(table, SocketEnds { local, remote: to }, ConnPhase::Connecting);
         let tcp_use = table.env.settings.tcp_use(remote, strict);
@@ -259,6 +262,13 @@ impl ConnectCall {
         self.conn.finish(&mut self.conn.lock());
         self.before.restore(self.fd);
     }
+}
+
+/// Whether a user that this process does not act as has opened its socket. A listener of this host
+/// takes the Hello of the present user for that of somebody else then (`grants`), and would reset
+/// the connection.
+fn is_of_another_user(fd: RawFd) -> bool {
+    sys::owner(fd) != Some(weft_os::sys::user())
 }
 
 /// Sends the Hello.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use libc::c_int;
 use weft_host::{CmTransport, DeviceKind};
 use weft_rdmacm::ConnParam;
 
@@ -34,6 +35,14 @@ impl Fabric {
             // Under a key a listener has its peer prove its address: one round trip more.
             let sdp_first = rdma::host().secrecy().has_key();
             Self { personality, transport, name: "Shuttle", sdp_first }
+        }
+    }
+
+    /// The protocol of IP that carries the Hello.
+    pub fn protocol(&self) -> c_int {
+        match self.personality {
+            DeviceKind::Iwarp => libc::IPPROTO_TCP,
+            DeviceKind::Roce => libc::IPPROTO_UDP,
         }
     }
 

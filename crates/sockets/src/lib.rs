@@ -10,8 +10,8 @@
 //!   `real`: those behind them; `guard` keeps the library's own calls out.
 //! - `connect`, `accept`: what the hooks of the same names do.
 //! - `registry`: the connections and listeners of the process.
-//! - `listener`: a listener that is served by SDP too; `handoff`: other processes that accept from
-//!   it.
+//! - `listener`: a listener that is served by SDP too; `grants`: what it has granted and is not
+//!   accepted; `handoff`: other processes that accept from it.
 //! - `conn`: a connection of `app_socket`, the application's end, and `stream`, the far one, with
 //!   its `shadow_tcp`; `conn::state` has the phases, `conn::pump` moves bytes.
 //! - `pair`: connections between applications of one host, which leave this library at once.
@@ -44,6 +44,7 @@ mod env;
 mod fabric;
 mod filters;
 mod generations;
+mod grants;
 mod guard;
 mod handoff;
 pub mod hooks;

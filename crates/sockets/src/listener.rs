@@ -4,7 +4,7 @@
 //! error if there is one, the stream to a peer without SDP, and the liveness of the other process
 //! with it. A peer that speaks SDP sends its Hello before it connects by TCP, so it is granted SDP
 //! before the application accepts the TCP connection and `accept` need not wait; both are matched
-//! by the peer's address.
+//! by the peer's address and, on this host, its user (`grants`).
 //!
 //! Invariant: a peer that was accepted by TCP is not granted SDP for the same connection.
 
@@ -26,18 +26,15 @@ use crate::conn::SdpConn;
 use crate::conn::state::ConnPhase;
 use crate::conn::table::ConnTable;
 use crate::fabric::Fabric;
+use crate::grants::{HelloSender, PendingGrant, PendingGrants};
 use crate::handoff::{Grants, HandoffServer, SpareDescriptor};
 use crate::names::SocketEnds;
 use crate::pair::PairOffers;
 use crate::report::Carrier;
+use crate::socket_diag::SocketDiag;
 use crate::sys::{self, Inode};
-use crate::{address, strict};
+use crate::{address, grants, strict};
 
-/// Granted connections that wait to be accepted, at most.
-const GRANTS_MAX: usize = 1024;
-/// How long one waits at least before it ends to make room: a peer may have asked for it and never
-/// have connected by TCP.
-const GRANT_LIFETIME: Duration = Duration::from_secs(60);
 /// Peers that were accepted by TCP and may still ask for SDP, at most.
 const TCP_PEERS_MAX: usize = 4096;
 /// How long such a peer is remembered, and how long nobody tries again to serve a listener.
@@ -46,27 +43,30 @@ const TCP_PEER_LIFETIME: Duration = Duration::from_secs(10);
 /// The peers of a listener that the application has not accepted, or lately by TCP.
 #[derive(Default)]
 struct Peers {
-    /// By the addresses of their TCP sockets, with the time of the grant.
-    granted: HashMap<SocketAddr, (Arc<SdpConn>, Moment)>,
+    granted: PendingGrants<Arc<SdpConn>>,
     tcp: VecDeque<(SocketAddr, Moment)>,
 }
 
 impl Peers {
-    /// Makes room for one more grant: the oldest may leave, which is returned. None if it may not.
-    fn make_room(&mut self, now: Moment) -> Option<Option<Arc<SdpConn>>> {
-        self.granted.retain(|_, (conn, _)| !conn.lock().is_over());
-        if self.granted.len() < GRANTS_MAX {
-            return Some(None);
+    /// Makes room for a grant to `sender`, whose TCP address is `peer`, as
+    /// [`PendingGrants::make_room`] does. None too if that peer was accepted by TCP.
+    fn make_room(
+        &mut self,
+        most: usize,
+        sender: &HelloSender,
+        peer: SocketAddr,
+        now: Moment,
+    ) -> Option<Option<Arc<SdpConn>>> {
+        self.tcp.retain(|(_, since)| now < *since + TCP_PEER_LIFETIME);
+        if self.tcp.iter().any(|(other, _)| *other == peer) {
+            return None;
         }
-        let stale = stale(self.granted.iter().map(|(peer, (_, since))| (*peer, *since)), now)?;
-        Some(self.granted.remove(&stale).map(|(conn, _)| conn))
+        self.granted.retain(|conn| !conn.lock().is_over());
+        // Where the system does not say, it may have.
+        let has_called =
+            |ends: &SocketEnds| SocketDiag::open().map_or(true, |diag| diag.has_connection(ends));
+        self.granted.make_room(most, sender, now, has_called)
     }
-}
-
-/// The peer with the oldest of these grants, if that has had its time.
-fn stale(grants: impl Iterator<Item = (SocketAddr, Moment)>, now: Moment) -> Option<SocketAddr> {
-    let (peer, since) = grants.min_by_key(|(_, since)| *since)?;
-    (now >= since + GRANT_LIFETIME).then_some(peer)
 }
 
 /// A listener that is served by SDP.
@@ -92,10 +92,8 @@ impl SdpListener {
     fn stop(&self) {
         self.cm.destroy();
         *self.handoff.lock() = None;
-        let granted = std::mem::take(&mut self.peers().granted);
-        for (conn, _) in granted.into_values() {
-            conn.revoke();
-        }
+        let granted = self.peers().granted.take_all();
+        granted.for_each(|conn| conn.revoke());
     }
 
     /// Takes `TCP_DEFER_ACCEPT` from the listener, which is at `fd`, and remembers it: the TCP
@@ -135,26 +133,53 @@ impl SdpListener {
         Ok(end)
     }
 
+    /// The grant for the connection from `peer` that was accepted as `stream`. Others for this
+    /// address end: who has sent their Hellos does not have that connection.
+    ///
+    /// # Errors
+    /// As for [`HelloSender::may_connect`]. All of them have ended.
+    fn take_grant(&self, stream: RawFd, peer: SocketAddr) -> io::Result<Option<Arc<SdpConn>>> {
+        let granted = self.peers().granted.take(peer);
+        let local = sys::local(stream).unwrap_or(self.at);
+        let mut found = Ok(None);
+        for PendingGrant { sender, conn, .. } in granted {
+            let may = match &found {
+                Ok(None) => sender.may_connect(&SocketEnds { local: peer, remote: local }),
+                _ => Ok(false),
+            };
+            match may {
+                Ok(true) => found = Ok(Some(conn)),
+                Ok(false) => conn.revoke(),
+                Err(error) => {
+                    conn.revoke();
+                    found = Err(error);
+                }
+            }
+        }
+        found
+    }
+
     fn peers(&self) -> MutexGuard<'_, Peers> {
         self.peers.lock()
     }
 
-    /// Grants the peer that asks by `id` a connection, or rejects it.
-    pub fn admit(&self, id: &Arc<CmId>, event: &CmEvent) {
-        if self.try_admit(id, event).is_none() {
+    /// Grants the peer that asks by `id` a connection, or rejects it. At most `most` wait to be
+    /// accepted.
+    pub fn admit(&self, id: &Arc<CmId>, event: &CmEvent, most: usize) {
+        if self.try_admit(id, event, most).is_none() {
             // A peer that has left needs no answer.
             let _ = id.reject(&[]);
             id.destroy();
         }
     }
 
-    fn try_admit(&self, id: &Arc<CmId>, event: &CmEvent) -> Option<()> {
+    fn try_admit(&self, id: &Arc<CmId>, event: &CmEvent, most: usize) -> Option<()> {
         let request = HelloRequest::parse(&event.private_data).ok()?;
         let names = request.names();
         let from = Ipv6Addr::from(names.from);
         let ip = if names.ip_version == 4 { last_four(names.from) } else { IpAddr::V6(from) };
-        let from_udp = id.peer_addr()?;
-        let seen = from_udp.ip().to_canonical();
+        let from_below = id.peer_addr()?;
+        let seen = from_below.ip().to_canonical();
         // A peer behind address translation would not be found by its TCP address.
         if seen != ip || !self.is_meant(id, &names.to) {
             return None;
@@ -162,27 +187,30 @@ impl SdpListener {
         if self.is_shared && !sys::is_only_listener(self.at.port()) {
             return None;
         }
+        let sender = self.sender_of(id, from_below)?;
         // With the interface, for an address that is good on one link only.
-        let mut peer = address::plain(from_udp);
+        let mut peer = address::plain(from_below);
         peer.set_port(names.port);
+        let mut local = id.local_addr().unwrap_or(self.at);
+        local.set_port(self.at.port());
+        let ends = SocketEnds { local, remote: peer };
         let now = clock::now();
-        let oldest = {
-            let mut peers = self.peers();
-            peers.tcp.retain(|(_, since)| now < *since + TCP_PEER_LIFETIME);
-            if peers.tcp.iter().any(|(other, _)| *other == peer) {
-                return None;
-            }
-            peers.make_room(now)?
-        };
-        if let Some(oldest) = oldest {
-            oldest.revoke();
+        let leaving = self.peers().make_room(most, &sender, peer, now)?;
+        if let Some(leaving) = leaving {
+            leaving.revoke();
         }
         let conn = self.grant(id, seen, peer, request)?;
-        let same = self.peers().granted.insert(peer, (conn, now));
-        if let Some((same, _)) = same {
+        let same = self.peers().granted.add(ends, sender, conn, now);
+        if let Some(same) = same {
             same.revoke();
         }
         Some(())
+    }
+
+    /// Who has sent the Hello of `id`, which came from this address.
+    fn sender_of(&self, id: &CmId, from: SocketAddr) -> Option<HelloSender> {
+        let ends = SocketEnds { local: from, remote: id.local_addr()? };
+        HelloSender::find(self.fabric.protocol(), ends)
     }
 
     /// Whether the peer means an address of this listener, not one that is translated to it.
@@ -229,8 +257,8 @@ impl Grants for SdpListener {
         let env = &self.conns.env;
         env.events.drain();
         let key = address::plain(peer);
-        let granted = self.peers().granted.remove(&key);
-        let claimed = granted.map(|(conn, _)| conn.claim(stream, at)).transpose()?.flatten();
+        let granted = self.take_grant(stream, key)?;
+        let claimed = granted.map(|conn| conn.claim(stream, at)).transpose()?.flatten();
         if claimed.is_some() {
             return Ok(claimed);
         }
@@ -367,6 +395,13 @@ impl ListenerTable {
         self.by_socket.lock().get(&socket).cloned()
     }
 
+    /// Grants that may wait to be accepted at one listener, as the process's limit of descriptors
+    /// is at present.
+    pub fn grants_max(&self) -> usize {
+        let descriptors = usize::try_from(weft_os::sys::descriptor_limit()).unwrap_or(0);
+        grants::most_at_each(descriptors, self.count.load(Ordering::Acquire))
+    }
+
     /// Whether no listener is served here.
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
@@ -409,20 +444,4 @@ fn listen(cm: &CmId, fd: RawFd, at: SocketAddr) -> Option<()> {
     }
     cm.bind(at).ok()?;
     cm.listen(0).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_grant_makes_room_once_it_has_had_its_time() {
-        let begun = clock::now();
-        let peer = |port| SocketAddr::from(([192, 0, 2, 1], port));
-        let grants = [(peer(2), begun + Duration::from_secs(1)), (peer(1), begun)];
-        let at = |time| stale(grants.into_iter(), begun + time);
-        assert_eq!(at(GRANT_LIFETIME - Duration::from_nanos(1)), None);
-        assert_eq!(at(GRANT_LIFETIME), Some(peer(1)));
-        assert_eq!(stale([].into_iter(), begun), None);
-    }
 }

@@ -71,7 +71,9 @@ fn dispatch(delivery: IdEvent) {
     let registry = Registry::get();
     let IdEvent { id, listen, event, .. } = delivery;
     match listen.map(|listen| registry.listeners.find_id(listen.cookie())) {
-        Some(Some(listener)) => listener.admit(&id, &event),
+        Some(Some(listener)) => {
+            listener.admit(&id, &event, registry.listeners.grants_max());
+        }
         Some(None) => id.destroy(),
         None => registry.conns.handle_event(id.cookie(), &event),
     }

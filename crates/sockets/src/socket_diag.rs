@@ -1,14 +1,17 @@
-//! The kernel's table of TCP sockets, queried by address (`sock_diag(7)`).
+//! The kernel's table of TCP and UDP sockets, queried by address (`sock_diag(7)`).
 //!
 //! The kernel looks a socket up as it does for a packet, in the network namespace of this process.
-//! So the answer says which listener a connect from here reaches, whatever else is bound, and
-//! whether the other end of a connection is a socket of this host.
+//! So the answer says which listener a connect from here reaches, whatever else is bound, whether
+//! the other end of a connection is a socket of this host, and which user has opened it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use libc::c_int;
+
 use crate::address;
+use crate::names::SocketEnds;
 use crate::sys::{self, Inode};
 
 /// A request, and an answer, of this kind.
@@ -25,11 +28,18 @@ const ANSWER_BYTES: usize = 1024;
 /// Bytes of `nlmsghdr` and `inet_diag_req_v2`.
 const REQUEST_BYTES: u32 = 72;
 /// Where an answer (`nlmsghdr` and `inet_diag_msg`) has its kind, and the socket's
-/// family, state and inode.
+/// family, state, local port, cookie, user and inode.
 const KIND_AT: usize = 4;
 const FAMILY_AT: usize = 16;
 const STATE_AT: usize = 17;
+const PORT_AT: usize = 20;
+const COOKIE_AT: usize = 60;
+const USER_AT: usize = 80;
 const INODE_AT: usize = 84;
+
+/// The user id that stands for all that the user namespace of this process does not know, unless
+/// the system was told otherwise.
+const OVERFLOW_USER: u32 = 65534;
 
 /// A listener in the table.
 pub struct LocalListener {
@@ -39,11 +49,23 @@ pub struct LocalListener {
     pub is_ipv6: bool,
 }
 
+/// An open socket, and the user who has opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketOwner {
+    /// The user id, in the user namespace of this process.
+    pub user: u32,
+    /// What no other socket has until the system starts again.
+    cookie: [u8; 8],
+}
+
 /// A socket in the table.
 #[derive(Debug, PartialEq, Eq)]
 struct TableEntry {
     family: u8,
     state: u8,
+    port: u16,
+    cookie: [u8; 8],
+    user: u32,
     inode: u32,
 }
 
@@ -63,7 +85,8 @@ impl SocketDiag {
     /// address of this host.
     pub fn listener(&self, remote: SocketAddr) -> Option<LocalListener> {
         let nobody = SocketAddr::new(any(remote.ip()), 0);
-        let TableEntry { family, state, inode } = self.find(remote, nobody)?;
+        let ends = SocketEnds { local: remote, remote: nobody };
+        let TableEntry { family, state, inode, .. } = self.find(libc::IPPROTO_TCP, &ends)?;
         let is_ipv6 = i32::from(family) == libc::AF_INET6;
         let listener = || LocalListener { inode: Inode::new(inode.into()), is_ipv6 };
         (state == LISTEN && inode != 0).then(listener)
@@ -72,19 +95,41 @@ impl SocketDiag {
     /// Whether the peer of the TCP connection from `local` to `remote` is a socket of this network
     /// namespace, which waits to be accepted or was.
     pub fn is_peer_here(&self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.find(remote, local).is_some_and(|socket| socket.state == ESTABLISHED)
+        let peer = SocketEnds { local: remote, remote: local };
+        self.find(libc::IPPROTO_TCP, &peer).is_some_and(|socket| socket.state == ESTABLISHED)
     }
 
-    /// The socket between `local` and `remote`, or the listener that a packet from there would be
-    /// for.
-    fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<TableEntry> {
-        let request = request(address::plain(local), address::plain(remote));
+    /// Whether there is a TCP socket of this network namespace between `ends`, whatever its state
+    /// and whether or not it was accepted.
+    pub fn has_connection(&self, ends: &SocketEnds) -> bool {
+        self.find(libc::IPPROTO_TCP, ends).is_some_and(|socket| socket.state != LISTEN)
+    }
+
+    /// The open TCP or UDP socket of this network namespace between `ends`. A UDP socket need not
+    /// be connected. None where a user other than one that is known here has it, since all unknown
+    /// users look the same.
+    pub fn owner(&self, protocol: c_int, ends: &SocketEnds) -> Option<SocketOwner> {
+        let TableEntry { state, port, cookie, user, inode, .. } = self.find(protocol, ends)?;
+        // The kernel says 0 for the user of a socket that was closed, which has no inode.
+        let is_open = inode != 0 && state != LISTEN && port == ends.local.port();
+        (is_open && user != overflow_user()).then_some(SocketOwner { user, cookie })
+    }
+
+    /// The socket between `ends`, or the one without a peer that a packet from there would be for.
+    fn find(&self, protocol: c_int, ends: &SocketEnds) -> Option<TableEntry> {
+        let request = request(protocol, ends);
         sys::send(self.0.as_raw_fd(), &request, 0).ok()?;
         // The kernel has answered by the time that it has taken the request.
         let mut answer = [0; ANSWER_BYTES];
         let count = sys::receive(self.0.as_raw_fd(), &mut answer, 0).ok()?;
         parse(answer.get(..count)?)
     }
+}
+
+/// The user id that the kernel reports for users whom this user namespace does not know.
+fn overflow_user() -> u32 {
+    let set = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    set.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW_USER)
 }
 
 fn any(like: IpAddr) -> IpAddr {
@@ -94,22 +139,27 @@ fn any(like: IpAddr) -> IpAddr {
     }
 }
 
-/// A request for the socket between `local` and `remote`, or the listener at `local`.
-fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
-    let scope = if let SocketAddr::V6(v6) = local { v6.scope_id() } else { 0 };
+/// A request for the socket between `ends`.
+fn request(protocol: c_int, ends: &SocketEnds) -> Vec<u8> {
+    let (local, remote) = (address::plain(ends.local), address::plain(ends.remote));
+    let scope_of = |at| if let SocketAddr::V6(v6) = at { v6.scope_id() } else { 0 };
+    let scope = [local, remote].into_iter().map(scope_of).find(|scope| *scope != 0).unwrap_or(0);
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // For UDP the kernel takes the two addresses the other way round.
+    let (first, second) =
+        if protocol == libc::IPPROTO_UDP { (remote, local) } else { (local, remote) };
     let mut request = REQUEST_BYTES.to_ne_bytes().to_vec();
     request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     request.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
     // Its number and its sender are the kernel's business.
     request.extend([0; 8]);
     // Nothing optional is requested.
-    request.extend([family as u8, libc::IPPROTO_TCP as u8, 0, 0]);
+    request.extend([family as u8, protocol as u8, 0, 0]);
     request.extend(ALL_STATES);
-    request.extend(local.port().to_be_bytes());
-    request.extend(remote.port().to_be_bytes());
-    request.extend(padded(local.ip()));
-    request.extend(padded(remote.ip()));
+    request.extend(first.port().to_be_bytes());
+    request.extend(second.port().to_be_bytes());
+    request.extend(padded(first.ip()));
+    request.extend(padded(second.ip()));
     request.extend(scope.to_ne_bytes());
     request.extend(NO_COOKIE);
     request
@@ -128,15 +178,21 @@ fn padded(ip: IpAddr) -> [u8; 16] {
 /// The socket in an answer.
 fn parse(answer: &[u8]) -> Option<TableEntry> {
     let kind = answer.get(KIND_AT..)?.first_chunk()?;
-    let inode = u32::from_ne_bytes(*answer.get(INODE_AT..)?.first_chunk()?);
-    let (family, state) = (*answer.get(FAMILY_AT)?, *answer.get(STATE_AT)?);
-    let is_found = u16::from_ne_bytes(*kind) == SOCK_DIAG_BY_FAMILY;
-    is_found.then_some(TableEntry { family, state, inode })
+    let word = |at| Some(u32::from_ne_bytes(*answer.get(at..)?.first_chunk()?));
+    let entry = TableEntry {
+        family: *answer.get(FAMILY_AT)?,
+        state: *answer.get(STATE_AT)?,
+        port: u16::from_be_bytes(*answer.get(PORT_AT..)?.first_chunk()?),
+        cookie: *answer.get(COOKIE_AT..)?.first_chunk()?,
+        user: word(USER_AT)?,
+        inode: word(INODE_AT)?,
+    };
+    (u16::from_ne_bytes(*kind) == SOCK_DIAG_BY_FAMILY).then_some(entry)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpStream;
+    use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 
     use super::*;
 
@@ -150,7 +206,7 @@ mod tests {
             ("[::]:0", "127.0.0.1"),
         ];
         for (at, to) in places {
-            let listener = std::net::TcpListener::bind(at).unwrap();
+            let listener = TcpListener::bind(at).unwrap();
             let port = listener.local_addr().unwrap().port();
             let to = SocketAddr::new(to.parse().unwrap(), port);
             let diag = SocketDiag::open().unwrap();
@@ -167,13 +223,72 @@ mod tests {
     }
 
     #[test]
+    fn an_open_socket_has_an_owner_and_a_closed_one_has_none() {
+        let diag = SocketDiag::open().unwrap();
+        for at in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(at).unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (accepted, local) = listener.accept().unwrap();
+            let ends = SocketEnds { local, remote: listener.local_addr().unwrap() };
+            let owner = diag.owner(libc::IPPROTO_TCP, &ends).unwrap();
+            assert_eq!(owner.user, weft_os::sys::user());
+            let of_peer = SocketEnds { local: ends.remote, remote: ends.local };
+            assert_ne!(diag.owner(libc::IPPROTO_TCP, &of_peer).unwrap(), owner);
+            assert!(diag.has_connection(&of_peer));
+            // It goes on as a socket that no process has, until its peer ends too.
+            stream.shutdown(Shutdown::Write).unwrap();
+            drop(stream);
+            assert_eq!(diag.owner(libc::IPPROTO_TCP, &ends), None);
+            drop((accepted, listener));
+            assert_eq!(diag.owner(libc::IPPROTO_TCP, &ends), None);
+        }
+    }
+
+    #[test]
+    fn a_listener_at_the_port_of_a_caller_is_not_the_caller() {
+        let diag = SocketDiag::open().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let remote = SocketAddr::from(([127, 0, 0, 1], 9));
+        let ends = SocketEnds { local: listener.local_addr().unwrap(), remote };
+        assert_eq!(diag.owner(libc::IPPROTO_TCP, &ends), None);
+        assert!(!diag.has_connection(&ends));
+    }
+
+    #[test]
+    fn a_socket_for_datagrams_is_found_by_where_it_sends_from() {
+        let diag = SocketDiag::open().unwrap();
+        for (server, any) in [("127.0.0.1:0", "0.0.0.0:0"), ("[::1]:0", "[::]:0")] {
+            let server = UdpSocket::bind(server).unwrap();
+            let remote = server.local_addr().unwrap();
+            for connects in [false, true] {
+                let caller = UdpSocket::bind(any).unwrap();
+                let local = SocketAddr::new(remote.ip(), caller.local_addr().unwrap().port());
+                if connects {
+                    caller.connect(remote).unwrap();
+                }
+                let ends = SocketEnds { local, remote };
+                let owner = diag.owner(libc::IPPROTO_UDP, &ends).unwrap();
+                assert_eq!(owner.user, weft_os::sys::user());
+                drop(caller);
+                assert_eq!(diag.owner(libc::IPPROTO_UDP, &ends), None);
+                // Another one at this address is not the same.
+                let _next = UdpSocket::bind(local).unwrap();
+                assert_ne!(diag.owner(libc::IPPROTO_UDP, &ends).unwrap(), owner);
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_answer_is_nothing() {
         let mut answer = [0; INODE_AT + 4];
         assert_eq!(parse(&answer), None);
         answer[KIND_AT..KIND_AT + 2].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-        assert_eq!(parse(&answer), Some(TableEntry { family: 0, state: 0, inode: 0 }));
+        let (cookie, none) = ([0; 8], 0);
+        let empty = TableEntry { family: 0, state: 0, port: 0, cookie, user: none, inode: none };
+        assert_eq!(parse(&answer), Some(empty));
         assert_eq!(parse(&answer[..answer.len() - 1]), None);
         let some = SocketAddr::from(([127, 0, 0, 1], 80));
-        assert_eq!(request(some, some).len(), REQUEST_BYTES as usize);
+        let ends = SocketEnds { local: some, remote: some };
+        assert_eq!(request(libc::IPPROTO_TCP, &ends).len(), REQUEST_BYTES as usize);
     }
 }

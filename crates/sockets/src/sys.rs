@@ -316,6 +316,15 @@ pub fn set_flags(fd: RawFd, flags: c_int) -> io::Result<()> {
 
 /// The inode of the socket behind a descriptor; none for other files.
 pub fn inode(fd: RawFd) -> Option<Inode> {
+    socket_status(fd).map(|status| Inode(status.st_ino))
+}
+
+/// The user who has opened the socket behind a descriptor; none for other files.
+pub fn owner(fd: RawFd) -> Option<u32> {
+    socket_status(fd).map(|status| status.st_uid)
+}
+
+fn socket_status(fd: RawFd) -> Option<libc::stat> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the place has room for the structure.
     let done = unsafe { libc::fstat(fd, stat.as_mut_ptr()) };
@@ -325,7 +334,7 @@ pub fn inode(fd: RawFd) -> Option<Inode> {
     // SAFETY: the kernel has filled it.
     let stat = unsafe { stat.assume_init() };
     // Inodes of files are numbered per file system.
-    (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(Inode(stat.st_ino))
+    (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(stat)
 }
 
 /// The descriptors of this process for a socket.

@@ -1,7 +1,7 @@
 //! Connecting to an application of this host by a pair.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use weft_os::clock;
@@ -38,7 +38,7 @@ struct PairCall {
 
 impl PairCall {
     fn begin(fd: RawFd, remote: SocketAddr) -> Option<Self> {
-        if !is_of_this_host(remote) || is_special(fd) {
+        if address::is_of_this_host(remote) != Some(true) || is_special(fd) {
             return None;
         }
         let diag = SocketDiag::open().ok()?;
@@ -82,10 +82,4 @@ fn install(env: &Env, fd: RawFd, listener: SocketAddr, end: &OwnedFd) -> io::Res
 
 fn ends_of(fd: RawFd) -> io::Result<SocketEnds> {
     Ok(SocketEnds { local: sys::local(fd)?, remote: sys::remote(fd)? })
-}
-
-/// Whether an address is one of this network namespace.
-fn is_of_this_host(mut at: SocketAddr) -> bool {
-    at.set_port(0);
-    at.ip().to_canonical().is_loopback() || UdpSocket::bind(at).is_ok()
 }
