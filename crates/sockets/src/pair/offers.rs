@@ -22,7 +22,10 @@ use crate::process_lock::ProcessLock;
 use crate::sys::{self, Inode};
 
 /// Offers that the kernel keeps until a connection is accepted; the next ones go by TCP.
-const BACKLOG: i32 = 4096;
+const BACKLOG: i32 = 1024;
+/// So many have arrived at most when a connection can be accepted, its own among them: the kernel
+/// keeps one more than the backlog. Any user of this host can have others arrive without end.
+const ARRIVED_MAX: usize = BACKLOG as usize + 1;
 
 /// How long whoever accepts waits for the commitment. A process that is stopped just between its
 /// connect and that has TCP.
@@ -95,9 +98,9 @@ impl PairOffers {
     }
 
     fn find(&self, ends: &SocketEnds) -> io::Result<Option<WaitingOffer>> {
-        let mut others = Vec::new();
+        let (mut others, mut left) = (Vec::new(), ARRIVED_MAX);
         let found = loop {
-            match self.files.next(self.user) {
+            match self.files.next(self.user, &mut left) {
                 Ok(Some(offer)) if !offer.is_for(ends) => others.push(offer),
                 found => break found,
             }
@@ -115,11 +118,12 @@ impl OfferFiles {
         let _ = channel::send(self.put_back.0.as_raw_fd(), Some(end.as_raw_fd()));
     }
 
-    /// The next offer of `user`, those that were put back first.
+    /// The next offer of `user`, those that were put back first. Of those that arrive it takes
+    /// `left` at most.
     ///
     /// # Errors
     /// Without descriptors. No offer is lost then.
-    fn next(&self, user: u32) -> io::Result<Option<WaitingOffer>> {
+    fn next(&self, user: u32, left: &mut usize) -> io::Result<Option<WaitingOffer>> {
         let put_back = self.put_back.1.as_raw_fd();
         while let Some(Some(end)) = sys::unless_lacking(channel::peek(put_back))? {
             // Only now: a message is lost where there is no descriptor for what it carries.
@@ -128,10 +132,8 @@ impl OfferFiles {
                 return Ok(Some(offer));
             }
         }
-        while let Some(end) = self.arrived()? {
-            if channel::user(end.as_raw_fd()) == Some(user)
-                && let Some(offer) = self.read(end)?
-            {
+        while let Some(end) = next_of(user, left, || self.arrived())? {
+            if let Some(offer) = self.read(end)? {
                 return Ok(Some(offer));
             }
         }
@@ -156,6 +158,22 @@ impl OfferFiles {
         let tcp = tcp.inspect_err(|_| self.put_back(&end))?.flatten();
         Ok(tcp.map(|tcp| WaitingOffer { end, tcp }))
     }
+}
+
+/// The next socket of `user` among the `left` next ones that arrive. Those of others are closed.
+fn next_of(
+    user: u32,
+    left: &mut usize,
+    arrived: impl Fn() -> io::Result<Option<OwnedFd>>,
+) -> io::Result<Option<OwnedFd>> {
+    while *left > 0 {
+        *left -= 1;
+        let Some(end) = arrived()? else { return Ok(None) };
+        if channel::user(end.as_raw_fd()) == Some(user) {
+            return Ok(Some(end));
+        }
+    }
+    Ok(None)
 }
 
 impl WaitingOffer {
@@ -192,5 +210,23 @@ impl WaitingOffer {
     fn is_alive(&self) -> bool {
         let events = sys::poll_now(self.tcp.as_raw_fd(), libc::POLLRDHUP);
         events & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_of_other_users_without_end_are_left_after_a_while() {
+        let own = weft_os::sys::user();
+        let arrived = || Ok(Some(sys::stream_pair()?.0));
+        let mut left = ARRIVED_MAX;
+        assert!(next_of(own + 1, &mut left, arrived).unwrap().is_none());
+        assert_eq!(left, 0);
+        let mut left = 2;
+        assert!(next_of(own, &mut left, arrived).unwrap().is_some());
+        assert!(next_of(own, &mut left, || Ok(None)).unwrap().is_none());
+        assert_eq!(left, 0);
     }
 }
