@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use weft_sync::Mutex;
 
-use crate::event_loop::{EventSender, LoopEvent};
+use crate::event_queue::{EventSender, LoopEvent};
 use crate::stream::reset_when_closed;
 
 /// Threads that connect, at most. A listener whose queue is full lets hundreds wait for a second,
@@ -108,6 +108,7 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
     use std::net::TcpListener;
 
     use rustix::event::{EventfdFlags, eventfd};
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn what_has_no_thread_yet_waits_for_one() {
-        let events = EventSender::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let events = EventSender::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap(), 0);
         let dialer = Dialer::new(events.clone());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -125,10 +126,10 @@ mod tests {
         for id in 0..4 {
             dialer.dial(DialRequest { id, host: "127.0.0.1".into(), port }).unwrap();
         }
-        assert!(events.take().is_empty());
+        assert!(events.next().is_none());
         // One of them is free.
         dialer.run();
-        let made = events.take().into_iter().map(|event| match event {
+        let made = iter::from_fn(|| events.next()).map(|event| match event {
             LoopEvent::Connected { id, outcome: Ok(_) } => id,
             _ => panic!("a connection"),
         });

@@ -6,11 +6,10 @@
 //! Order: [`EventLoop::new`], [`EventLoop::add`] for streams that are there from the start,
 //! [`EventLoop::run`]. Events of other threads come by [`EventSender`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,70 +17,14 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use weft_session::{ChannelSender, MessageChannel, parse_message, send_message};
-use weft_sync::Mutex;
 
+use crate::event_queue::{EventSender, LoopEvent, MESSAGES_MAX};
 use crate::messages::{DATA_MAX, StreamMessage};
 use crate::stream::{LoopStream, StreamFds, socket_fds};
 use crate::window::BUDGET;
 
 /// The token of what wakes the loop.
 const WAKE: u64 = u64::MAX;
-
-/// What happens outside of the loop.
-pub enum LoopEvent {
-    /// A message of the peer.
-    Message(Vec<u8>),
-    /// The channel is over, with a reason if it has failed.
-    ChannelEnd(Option<String>),
-    /// A connection was made for a stream of the peer's.
-    Connected {
-        /// Number of the stream.
-        id: u64,
-        /// The connection.
-        outcome: io::Result<TcpStream>,
-    },
-    /// A connection was taken for a forward.
-    Accepted {
-        /// Which forward, counted from 0.
-        forward: u32,
-        /// The connection.
-        connection: TcpStream,
-    },
-    /// The command has ended.
-    Exited {
-        /// Its status, as a shell has it.
-        status: u8,
-    },
-}
-
-struct EventQueue {
-    waiting: Mutex<VecDeque<LoopEvent>>,
-    wake: OwnedFd,
-}
-
-/// Gives events to a loop, from any thread.
-#[derive(Clone)]
-pub struct EventSender(Arc<EventQueue>);
-
-impl EventSender {
-    /// To a queue whose loop `wake` wakes, which is an `eventfd`.
-    pub(crate) fn new(wake: OwnedFd) -> Self {
-        Self(Arc::new(EventQueue { waiting: Mutex::default(), wake }))
-    }
-
-    /// Takes what has been given so far.
-    #[cfg(test)]
-    pub(crate) fn take(&self) -> Vec<LoopEvent> {
-        self.0.waiting.lock().drain(..).collect()
-    }
-
-    /// Gives an event.
-    pub fn send(&self, event: LoopEvent) {
-        self.0.waiting.lock().push_back(event);
-        // It fails only if the loop is woken already.
-        let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
-    }
-}
 
 /// What is asked of whoever owns a loop.
 pub trait LoopOwner {
@@ -131,12 +74,17 @@ impl EventLoop {
     /// # Errors
     /// No descriptor or thread is left.
     pub fn new(channel: &MessageChannel) -> Result<Self> {
+        Self::within(channel, MESSAGES_MAX)
+    }
+
+    /// A loop for which messages of `max_octets` may wait.
+    fn within(channel: &MessageChannel, max_octets: usize) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(io::Error::from)?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)
             .map_err(io::Error::from)?;
-        let events = EventSender::new(wake);
+        let events = EventSender::new(wake, max_octets);
         let (mut incoming, sender) = (channel.receiver(), events.clone());
         let read = move || {
             let end = loop {
@@ -144,7 +92,7 @@ impl EventLoop {
                     .recv()
                     .and_then(|message| message.map(weft_session::Message::into_bytes).transpose())
                 {
-                    Ok(Some(bytes)) => sender.send(LoopEvent::Message(bytes)),
+                    Ok(Some(bytes)) => sender.bring(bytes),
                     Ok(None) => break None,
                     Err(error) => break Some(format!("{error:#}")),
                 }
@@ -226,11 +174,9 @@ impl EventLoop {
     }
 
     fn take_events(&mut self, owner: &mut dyn LoopOwner) -> Result<bool> {
-        let mut count = [0; 8];
-        // Only how often it was rung.
-        let _ = rustix::io::read(&self.events.0.wake, &mut count);
-        let waiting = std::mem::take(&mut *self.events.0.waiting.lock());
-        for event in waiting {
+        // No more than those, so that what comes meanwhile does not keep it from its streams.
+        for _ in 0..self.events.rest() {
+            let Some(event) = self.events.next() else { break };
             let goes_on = match event {
                 LoopEvent::ChannelEnd(Some(why)) => bail!(why),
                 LoopEvent::ChannelEnd(None) => owner.handle(self, OwnerEvent::PeerDone)?,
@@ -292,8 +238,11 @@ impl EventLoop {
         }
     }
 
-    /// Reads what a stream has and its peer has room for.
+    /// Reads what a stream has and its peer has room for, if messages do not wait for too long.
     fn read(&mut self, id: u64, bytes: &mut Vec<u8>) -> Result<()> {
+        if self.events.is_behind() {
+            return Ok(());
+        }
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let room = stream.send.room().min(DATA_MAX as u64) as usize;
         if let Some(input) = stream.fds.input.as_ref().filter(|_| room > 0) {
@@ -397,10 +346,17 @@ impl EventLoop {
     }
 }
 
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        self.events.close();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener};
+    use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
     use rustix::event::{PollFd, PollFlags, poll};
@@ -428,6 +384,52 @@ mod tests {
         fn handle(&mut self, _: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
             Ok(!matches!(event, OwnerEvent::PeerDone))
         }
+    }
+
+    /// Bytes of messages that may wait in a test: less than the windows of [`STREAMS`] streams.
+    const FEW: usize = 4 * DATA_MAX;
+    const STREAMS: u64 = 16;
+
+    /// Until all streams are over.
+    struct UntilAllOver;
+
+    impl LoopOwner for UntilAllOver {
+        fn handle(&mut self, streams: &mut EventLoop, _: OwnerEvent) -> Result<bool> {
+            Ok(streams.count() > 0)
+        }
+    }
+
+    /// Sends from half of the streams and takes what comes for the others; gives how much came.
+    fn exchange(channel: &MessageChannel, sends_even: bool) -> usize {
+        let mut streams = EventLoop::within(channel, FEW).unwrap();
+        thread::scope(|scope| {
+            let mut taking = Vec::new();
+            for id in 0..STREAMS {
+                let (mut here, there) = UnixStream::pair().unwrap();
+                there.set_nonblocking(true).unwrap();
+                let there = Some(OwnedFd::from(there));
+                let is_sent = (id % 2 == 0) == sends_even;
+                let fds = match is_sent {
+                    true => StreamFds { input: there, ..StreamFds::default() },
+                    false => StreamFds { output: there, ..StreamFds::default() },
+                };
+                streams.add(id, Some(fds)).unwrap();
+                match is_sent {
+                    true => drop(scope.spawn(move || here.write_all(&[7; 4 * FEW]).unwrap())),
+                    false => taking.push(scope.spawn(move || io::copy(&mut here, &mut io::sink()))),
+                }
+            }
+            streams.run(&mut UntilAllOver).unwrap();
+            taking.into_iter().map(|it| it.join().unwrap().unwrap() as usize).sum()
+        })
+    }
+
+    #[test]
+    fn two_ends_that_both_send_more_than_may_wait_go_on() {
+        let (near, far) = joined();
+        let far = thread::spawn(move || exchange(&far, false));
+        let whole = STREAMS as usize / 2 * 4 * FEW;
+        assert_eq!((exchange(&near, true), far.join().unwrap()), (whole, whole));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use weft_os::sys;
 use weft_session::MessageChannel;
 
 use crate::dialer::{DialRequest, Dialer};
-use crate::event_loop::{EventLoop, EventSender, LoopEvent, LoopOwner, OwnerEvent};
+use crate::event_loop::{EventLoop, LoopOwner, OwnerEvent};
+use crate::event_queue::{EventSender, LoopEvent};
 use crate::messages::{ForwardSpec, StreamMessage};
 use crate::stream::{reset_when_closed, socket_fds};
 

@@ -13,6 +13,7 @@
 pub mod command;
 mod dialer;
 pub mod event_loop;
+pub mod event_queue;
 pub mod far;
 pub mod forward;
 pub mod messages;

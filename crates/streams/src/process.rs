@@ -21,7 +21,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use weft_session::MessageChannel;
 
-use crate::event_loop::{EventLoop, LoopEvent, LoopOwner, OwnerEvent};
+use crate::event_loop::{EventLoop, LoopOwner, OwnerEvent};
+use crate::event_queue::LoopEvent;
 use crate::messages::StreamMessage;
 use crate::pump;
 use crate::stream::StreamFds;
