@@ -122,6 +122,11 @@ impl EventLoop {
         self.streams.contains_key(&id)
     }
 
+    /// Whether more may come for a stream: the peer has neither ended nor broken it.
+    pub fn may_come(&self, id: u64) -> bool {
+        self.streams.get(&id).is_some_and(|stream| !stream.has_end)
+    }
+
     /// How many streams there are.
     pub fn count(&self) -> usize {
         self.streams.len()

@@ -213,7 +213,14 @@ struct NearCommand<'a> {
 impl LoopOwner for NearCommand<'_> {
     fn handle(&mut self, streams: &mut EventLoop, event: OwnerEvent) -> Result<bool> {
         match event {
-            OwnerEvent::Message(StreamMessage::Exit { status }) => self.status = Some(status),
+            OwnerEvent::Message(StreamMessage::Exit { status }) => {
+                // With its status a part of the output would pass for the whole.
+                ensure!(
+                    !streams.may_come(STDOUT) && !streams.may_come(STDERR),
+                    "the far end named the command's status before the end of its output"
+                );
+                self.status = Some(status);
+            }
             OwnerEvent::Message(StreamMessage::Problem { why, .. }) => (self.tell)(&why),
             OwnerEvent::StreamOver => {}
             // What came before it is still being written.
@@ -295,6 +302,34 @@ mod tests {
         while !happened() {
             assert!(now() < deadline, "it does not happen");
             thread::yield_now();
+        }
+    }
+
+    /// What becomes of a near end whose far one says `messages` and is gone.
+    fn heard(messages: &[StreamMessage]) -> Result<Option<u8>> {
+        let (near_in, far_out) = io::pipe().unwrap();
+        let (far_in, near_out) = io::pipe().unwrap();
+        let near = MessageChannel::through(near_in, near_out);
+        let far = MessageChannel::through(far_in, far_out);
+        let mut streams = EventLoop::new(&near).unwrap();
+        for id in [STDOUT, STDERR] {
+            let output = Some(io::pipe().unwrap().1.into());
+            streams.add(id, Some(StreamFds { output, ..StreamFds::default() })).unwrap();
+        }
+        messages.iter().for_each(|message| send_message(&far.sender(), message, &[]).unwrap());
+        drop(far);
+        let mut owner = NearCommand { status: None, tell: &|_| {} };
+        streams.run(&mut owner).map(|()| owner.status)
+    }
+
+    #[test]
+    fn a_status_before_the_end_of_the_output_is_refused() {
+        let (end, exit) = (|id| StreamMessage::End { id }, StreamMessage::Exit { status: 0 });
+        assert_eq!(heard(&[end(STDOUT), end(STDERR), exit.clone()]).unwrap(), Some(0));
+        for messages in [&[exit.clone()][..], &[end(STDOUT), exit.clone()], &[end(STDERR), exit]] {
+            let error = heard(messages).unwrap_err();
+            let said = "the far end named the command's status before the end of its output";
+            assert_eq!(error.to_string(), said);
         }
     }
 
