@@ -83,7 +83,7 @@ impl FarSession {
 }
 
 /// A child that does not outlive this.
-struct KilledChild(Child);
+pub(crate) struct KilledChild(pub Child);
 
 impl Drop for KilledChild {
     fn drop(&mut self) {

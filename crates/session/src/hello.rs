@@ -113,22 +113,13 @@ impl FarAnswer {
 
     /// The first line that is one, after whatever a login shell prints. `None` at the end.
     pub fn read(input: &mut impl BufRead) -> Result<Option<Self>> {
-        let mut noise = 0;
-        loop {
-            let line = read_line(input)?;
-            if line.is_empty() {
-                return Ok(None);
-            }
-            if let Some(rest) = line.strip_prefix(MISSING) {
-                let machine = rest.trim().chars().filter(|c| !c.is_control()).take(64).collect();
-                return Ok(Some(Self::Missing { machine }));
-            }
-            if let Some(rest) = line.strip_prefix(PROTOCOL) {
-                return Self::parse(rest).map(Some);
-            }
-            noise += line.len();
-            ensure!(noise <= NOISE_MAX, "the far end prints too much before weft begins there");
+        let is_answer = |line: &str| line.starts_with(MISSING) || line.starts_with(PROTOCOL);
+        let Some(line) = find_line(input, is_answer)? else { return Ok(None) };
+        if let Some(rest) = line.strip_prefix(MISSING) {
+            let machine = rest.trim().chars().filter(|c| !c.is_control()).take(64).collect();
+            return Ok(Some(Self::Missing { machine }));
         }
+        Self::parse(line.strip_prefix(PROTOCOL).unwrap_or_default()).map(Some)
     }
 
     fn parse(rest: &str) -> Result<Self> {
@@ -163,6 +154,25 @@ impl PathChoice {
             "" => bail!("the near end is gone"),
             _ => bail!("the near end chose something unknown"),
         }
+    }
+}
+
+/// The first line that `is_wanted`, after whatever a login shell prints. `None` at the end.
+///
+/// # Errors
+/// The shell prints too much before it.
+pub(crate) fn find_line(
+    input: &mut impl BufRead,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Option<String>> {
+    let mut noise = 0;
+    loop {
+        let line = read_line(input)?;
+        if line.is_empty() || is_wanted(&line) {
+            return Ok(Some(line).filter(|line| !line.is_empty()));
+        }
+        noise += line.len();
+        ensure!(noise <= NOISE_MAX, "the far end prints too much before weft begins there");
     }
 }
 

@@ -12,13 +12,15 @@
 //! Order: [`own_hash`] names it; [`send`] sends it; then the far end is started again.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::ChildStdin;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::carried::without_carried;
+use crate::client::KilledChild;
+use crate::hello::find_line;
 use crate::ssh::{SshArgs, cached};
 
 /// The variable that names a directory with static builds.
@@ -101,12 +103,13 @@ pub(crate) fn send(args: &SshArgs, host: &str, hash: &str, machine: &str) -> Res
     let mut program = program_for(machine, host)?;
     let sent = hash_of(program.try_clone().context("opening weft itself")?)?;
     program.rewind().context("reading weft itself")?;
-    let mut child = args.command(host, &script(hash, &sent))?.spawn().context("starting ssh")?;
-    let stdin = child.stdin.take().context("ssh has no stdin")?;
-    let stdout = child.stdout.take().context("ssh has no stdout")?;
+    let child = args.command(host, &script(hash, &sent))?.spawn().context("starting ssh")?;
+    let mut child = KilledChild(child);
+    let stdin = child.0.stdin.take().context("ssh has no stdin")?;
+    let stdout = child.0.stdout.take().context("ssh has no stdout")?;
     let written = copy(program, stdin);
-    let is_kept = BufReader::new(stdout).lines().map_while(Result::ok).any(|line| line == KEPT);
-    child.wait().context("waiting for ssh")?;
+    let is_kept = is_kept(stdout)?;
+    child.0.wait().context("waiting for ssh")?;
     if is_kept {
         return Ok(());
     }
@@ -115,6 +118,12 @@ pub(crate) fn send(args: &SshArgs, host: &str, hash: &str, machine: &str) -> Res
         "this weft was sent to {host}, and does not run there. Install weft there, or name it \
          with --remote-weft PATH"
     )
+}
+
+/// Whether the script says so, after whatever a login shell prints.
+fn is_kept(stdout: impl Read) -> Result<bool> {
+    let said = find_line(&mut BufReader::new(stdout), |line| line.trim_end() == KEPT)?;
+    Ok(said.is_some())
 }
 
 /// This machine, as `uname -sm` says.
@@ -136,4 +145,18 @@ fn script(hash: &str, sent: &str) -> String {
 fn copy(program: File, mut stdin: ChildStdin) -> Result<()> {
     io::copy(&mut without_carried(program)?, &mut stdin).context("sending weft through ssh")?;
     stdin.flush().context("sending weft through ssh")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_an_end_is_refused() {
+        let said = format!("Welcome!\n\n{KEPT}\n");
+        assert!(is_kept(said.as_bytes()).unwrap());
+        assert!(!is_kept("no\n".as_bytes()).unwrap());
+        let error = is_kept(io::repeat(b'x').take(1 << 20)).unwrap_err();
+        assert_eq!(error.to_string(), "the far end prints too much before weft begins there");
+    }
 }
