@@ -1,15 +1,18 @@
 //! As much of HTTP/1.1 (RFC 9112) as who collects metrics needs: `GET`, one answer, the end.
 //!
 //! Invariant: a client costs a thread for [`PATIENCE`] at most, there are [`CLIENTS_MAX`] of them
-//! at a time, and what it sends is not kept beyond [`REQUEST_MAX`].
+//! at a time, and what it sends is not kept beyond [`REQUEST_MAX`]. Clients that say nothing lock
+//! nobody out: one more ends the one that is there longest.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,7 +22,7 @@ use crate::run_log;
 
 /// How long a client has for its request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Clients at a time; others are turned away.
+/// Clients at a time.
 const CLIENTS_MAX: usize = 8;
 /// Length of a request in bytes, at most.
 const REQUEST_MAX: usize = 8 << 10;
@@ -55,6 +58,10 @@ impl FromStr for ListenAt {
 /// A client's end, over TCP or a Unix socket.
 trait HttpClient: Read + Write + Send {
     fn limit(&self, time: Duration) -> io::Result<()>;
+    /// Another handle of the same client.
+    fn twin(&self) -> io::Result<Box<dyn HttpClient>>;
+    /// Ends it, for whoever uses a handle of it, too.
+    fn end(&self);
 }
 
 macro_rules! clients {
@@ -63,6 +70,15 @@ macro_rules! clients {
             fn limit(&self, time: Duration) -> io::Result<()> {
                 self.set_read_timeout(Some(time))?;
                 self.set_write_timeout(Some(time))
+            }
+
+            fn twin(&self) -> io::Result<Box<dyn HttpClient>> {
+                Ok(Box::new(self.try_clone()?))
+            }
+
+            fn end(&self) {
+                // One that is gone has ended.
+                let _ = self.shutdown(Shutdown::Both);
             }
         })*
     };
@@ -76,28 +92,54 @@ clients!(std::net::TcpStream, std::os::unix::net::UnixStream);
 /// The address cannot be served.
 #[expect(clippy::disallowed_methods, reason = "nothing tells when a descriptor becomes free")]
 pub fn serve(at: &ListenAt, content: impl Fn() -> String + Send + Sync + 'static) -> Result<()> {
-    let content = Arc::new(content);
-    let slots = Arc::new(());
+    let mut clients = HttpClients { content: Arc::new(content), served: VecDeque::new() };
     let accept = listener(at)?;
     loop {
         let client = match accept() {
             Ok(client) => client,
             Err(_) => {
                 // Out of descriptors, perhaps: one becomes free, or the client tries again.
-                std::thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(100));
                 continue;
             }
         };
-        if Arc::strong_count(&slots) > CLIENTS_MAX {
-            continue;
+        // Without a descriptor or a thread for it a client is turned away.
+        let _ = clients.take(client);
+    }
+}
+
+/// A client, and the thread that answers it.
+struct ServedClient {
+    client: Box<dyn HttpClient>,
+    thread: JoinHandle<()>,
+}
+
+/// The clients that are answered, in the order in which they came.
+struct HttpClients<C> {
+    content: Arc<C>,
+    served: VecDeque<ServedClient>,
+}
+
+impl<C: Fn() -> String + Send + Sync + 'static> HttpClients<C> {
+    /// Answers one more.
+    fn take(&mut self, client: Box<dyn HttpClient>) -> io::Result<()> {
+        self.served.retain(|served| !served.thread.is_finished());
+        if self.served.len() == CLIENTS_MAX
+            && let Some(oldest) = self.served.pop_front()
+        {
+            oldest.client.end();
+            // It waits for nothing now, and must be over before another one begins.
+            let _ = oldest.thread.join();
         }
-        let (content, slot) = (Arc::clone(&content), Arc::clone(&slots));
+        let (mut answered, content) = (client.twin()?, Arc::clone(&self.content));
         let serve = move || {
-            let _slot = slot;
-            answer(client, &*content)
+            // A client that goes in the middle has its reasons.
+            let _ = answer(&mut *answered, &*content);
+            answered.end();
         };
-        // A client that goes in the middle has its reasons; without a thread it is turned away.
-        let _ = std::thread::Builder::new().spawn(serve);
+        let thread = thread::Builder::new().spawn(serve)?;
+        self.served.push_back(ServedClient { client, thread });
+        Ok(())
     }
 }
 
@@ -126,8 +168,8 @@ fn listener(at: &ListenAt) -> Result<Accept> {
     })
 }
 
-fn answer(mut client: Box<dyn HttpClient>, content: &dyn Fn() -> String) -> io::Result<()> {
-    let (status, kind, body) = match request(&mut *client)?.as_deref() {
+fn answer(client: &mut dyn HttpClient, content: &dyn Fn() -> String) -> io::Result<()> {
+    let (status, kind, body) = match request(client)?.as_deref() {
         Some("/" | "/metrics") => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ("200 OK", kind, content())
@@ -173,8 +215,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     fn answered(request: &[u8]) -> String {
-        let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let server = std::thread::spawn(move || answer(Box::new(theirs), &|| "x 1\n".into()));
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let server = thread::spawn(move || answer(&mut theirs, &|| "x 1\n".into()));
         ours.write_all(request).unwrap();
         ours.shutdown(std::net::Shutdown::Write).unwrap();
         let mut text = String::new();
@@ -194,6 +236,23 @@ mod tests {
         for bad in [&b"PUT / HTTP/1.1\r\n\r\n"[..], b"", b"\xff\xff\r\n\r\n"] {
             assert!(answered(bad).starts_with("HTTP/1.1 400"));
         }
+    }
+
+    #[test]
+    fn clients_that_say_nothing_lock_nobody_out() {
+        let content = Arc::new(|| String::from("x 1\n"));
+        let mut clients = HttpClients { content, served: VecDeque::new() };
+        let mut connect = |said: &[u8]| {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            ours.write_all(said).unwrap();
+            clients.take(Box::new(theirs)).unwrap();
+            ours
+        };
+        let _half: Vec<_> = (0..2 * CLIENTS_MAX).map(|_| connect(b"GET /")).collect();
+        let mut asking = connect(b"GET /metrics HTTP/1.1\r\n\r\n");
+        let mut text = String::new();
+        asking.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("x 1\n"), "{text}");
     }
 
     #[test]
