@@ -27,6 +27,7 @@
 mod clock;
 pub mod command;
 pub mod control;
+pub mod files;
 pub mod link;
 pub mod measure;
 pub mod namespace;

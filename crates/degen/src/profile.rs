@@ -3,18 +3,15 @@
 //! Both are TOML: the settings of [`crate::spec`] as keys, their values as text (a list where a
 //! setting adds up), and tables `forward` and `back` for what is of one direction.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use crate::files::read_settings;
 use crate::spec::{PathSpec, SpecError, Which};
 
 /// Built-in profiles, one TOML table each.
 pub const BUILT_IN: &str = include_str!("profiles.toml");
-
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A profile or a file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +51,8 @@ pub fn names() -> Vec<String> {
 /// There is none, or it cannot be used.
 pub fn apply(path: &mut PathSpec, name: &str) -> Result<(), ProfileError> {
     if is_file(name) {
-        let table = parse(name, &read(Path::new(name))?)?;
+        let unreadable = |error| ProfileError::Unreadable { path: name.into(), error };
+        let table = parse(name, &read_settings(Path::new(name)).map_err(unreadable)?)?;
         return apply_table(path, name, &table);
     }
     match built_in().get(name) {
@@ -75,17 +73,6 @@ pub fn is_built_in(word: &str) -> bool {
 
 fn built_in() -> Table {
     BUILT_IN.parse().expect("the built-in profiles are tested")
-}
-
-fn read(path: &Path) -> Result<String, ProfileError> {
-    let unreadable = |error| ProfileError::Unreadable { path: path.to_owned(), error };
-    let file = File::open(path).map_err(unreadable)?;
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(unreadable(std::io::Error::other("too large for settings")));
-    }
-    Ok(text)
 }
 
 fn parse(place: &str, text: &str) -> Result<Table, ProfileError> {

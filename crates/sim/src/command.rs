@@ -148,7 +148,8 @@ struct PlanResults<'a> {
 
 fn text_of(plan: &str) -> Result<String> {
     if Path::new(plan).extension().is_some_and(|extension| extension == "toml") {
-        return std::fs::read_to_string(plan).with_context(|| format!("cannot read {plan}"));
+        return degen::files::read_settings(Path::new(plan))
+            .with_context(|| format!("cannot read {plan}"));
     }
     match scenarios::find(plan) {
         Some(text) => Ok(text.to_owned()),

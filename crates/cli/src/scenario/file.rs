@@ -59,7 +59,7 @@ enum ProcessChoice {
     Name(String),
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawExpect {
     exit: Option<Spanned<RawExit>>,
@@ -69,7 +69,7 @@ struct RawExpect {
     recovers_within: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "`exit` is a status from 0 to 255, a list of them, or \"any\"")]
 enum RawExit {
     One(u8),
@@ -77,7 +77,7 @@ enum RawExit {
     Word(ExitWord),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 enum ExitWord {
     #[serde(rename = "any")]
     Any,
@@ -139,7 +139,7 @@ impl ScenarioFile {
     /// # Errors
     /// It cannot be read, or says what has no meaning: with the line.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = degen::files::read_settings(path)
             .with_context(|| format!("cannot read the scenario {}", path.display()))?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::parse(&text, &stem).map_err(|error| anyhow!("{}: {error:#}", path.display()))
@@ -149,6 +149,9 @@ impl ScenarioFile {
     fn parse(text: &str, name: &str) -> Result<Self> {
         let source = SourceText(text);
         let raw: RawScenario = toml::from_str(text).map_err(|error| source.refusal(&error))?;
+        if raw.step.is_empty() && raw.expect == RawExpect::default() {
+            bail!("there is neither a step nor an expectation in it; is it whole?");
+        }
         let mut plan = FaultPlan { seed: raw.seed, ..FaultPlan::default() };
         for step in &raw.step {
             source.add_step(&mut plan, step)?;
@@ -330,7 +333,7 @@ mod tests {
 
     #[test]
     fn expectations_are_read_and_have_defaults() {
-        let scenario = ScenarioFile::parse("", "flap").unwrap();
+        let scenario = ScenarioFile::parse("[[step]]\nfault = \"hang\"", "flap").unwrap();
         assert_eq!((scenario.name.as_str(), scenario.expect), ("flap", Expectations::default()));
         let text = "name = \"n\"\n[expect]\nexit = \"any\"\nwithin = \"9s\"\n\
                     max_stall = \"500ms\"\nrecovers_to = 0.9\nrecovers_within = \"2s\"";
@@ -341,6 +344,14 @@ mod tests {
         assert_eq!(recovers_within_ns, Some(2_000_000_000));
         let several = ScenarioFile::parse("[expect]\nexit = [0, 1]", "x").unwrap().expect.exit;
         assert_eq!(several, ExpectedExit::Statuses(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_file_that_judges_nothing_is_refused() {
+        for text in ["", "name = \"n\"\nseed = 7\n", "[expect]\n"] {
+            assert!(refusal(text).contains("is it whole?"), "{text}");
+        }
+        ScenarioFile::parse("[expect]\nexit = 0", "x").unwrap();
     }
 
     #[test]

@@ -6,8 +6,8 @@
 mod page;
 mod read;
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -48,9 +48,9 @@ pub struct TraceShow {
 /// The file is no trace, or the page cannot be written.
 pub fn main(args: &TraceArgs) -> Result<()> {
     let TraceCommand::Show(show) = &args.command;
-    let text =
-        fs::read(&show.file).with_context(|| format!("cannot read {}", show.file.display()))?;
-    let run = read::read(&String::from_utf8_lossy(&text))
+    let file =
+        File::open(&show.file).with_context(|| format!("cannot read {}", show.file.display()))?;
+    let run = read::read(BufReader::new(file))
         .with_context(|| format!("{} is no trace of weft run --trace", show.file.display()))?;
     let page = page::draw(&run);
     match &show.output {

@@ -1,10 +1,17 @@
 //! The records of a trace, as curves.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, Read};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+/// What stands before each record.
+const SEPARATOR: u8 = 0x1e;
+/// Bytes of a record, at most; those of Weft have a few hundred.
+const RECORD_OCTETS_MAX: u64 = 1 << 20;
 
 /// A curve: seconds, and what was measured then.
 pub type Samples = Vec<(f64, f64)>;
@@ -62,22 +69,39 @@ struct TraceRecord {
     data: Value,
 }
 
-/// Reads a JSON text sequence of qlog. A record that is cut short is left out.
+/// Reads a JSON text sequence of qlog, record by record. One that is cut short is left out.
 ///
 /// # Errors
-/// It does not begin as such a trace does.
-pub fn read(text: &str) -> Result<TracedRun> {
-    let mut records = text.split('\u{1e}').map(str::trim).filter(|record| !record.is_empty());
-    let head: Option<Value> = records.next().and_then(|head| serde_json::from_str(head).ok());
+/// It does not begin as such a trace does, or cannot be read.
+pub fn read(mut input: impl BufRead) -> Result<TracedRun> {
+    let mut octets = Vec::new();
+    let is_sequence = next_record(&mut input, &mut octets)? && octets == [SEPARATOR];
+    let has_head = is_sequence && next_record(&mut input, &mut octets)?;
+    let head: Option<Value> = has_head.then(|| parse(&octets)).flatten();
     let Some(head) = head.filter(|head| head["qlog_format"] == "JSON-SEQ") else {
         bail!("it does not begin with the head of qlog in JSON-SEQ");
     };
     let mut run =
         TracedRun { title: head["title"].as_str().unwrap_or("").into(), ..TracedRun::default() };
-    for record in records.filter_map(|record| serde_json::from_str::<TraceRecord>(record).ok()) {
-        run.take(&record);
+    while next_record(&mut input, &mut octets)? {
+        if let Some(record) = parse::<TraceRecord>(&octets) {
+            run.take(&record);
+        }
     }
     Ok(run)
+}
+
+/// Reads what comes before the next separator, and that, or a part of what is too long for a
+/// record; whether there was anything.
+fn next_record(input: &mut impl BufRead, octets: &mut Vec<u8>) -> Result<bool> {
+    octets.clear();
+    let mut input = input.take(RECORD_OCTETS_MAX);
+    Ok(input.read_until(SEPARATOR, octets).context("cannot read it")? > 0)
+}
+
+fn parse<T: DeserializeOwned>(octets: &[u8]) -> Option<T> {
+    let text = String::from_utf8_lossy(octets.strip_suffix(&[SEPARATOR]).unwrap_or(octets));
+    serde_json::from_str(text.trim()).ok()
 }
 
 impl TracedRun {
@@ -153,7 +177,7 @@ mod tests {
             \"data\":{\"status\":12}}\n\
             \u{1e}{\"time\":2500,\"name\":\"verbs:async_event\",\"data\":{\"type\":\"QpFatal\"}}\n\
             \u{1e}{\"time\":3000,\"name\":\"ver";
-        let run = read(text).unwrap();
+        let run = read(text.as_bytes()).unwrap();
         assert_eq!((run.title.as_str(), run.end_s), ("a", 2.5));
         assert_eq!(run.events, [(2.5, "QpFatal".into())]);
         let qp = &run.qps["0x1"];
@@ -165,8 +189,8 @@ mod tests {
 
     #[test]
     fn what_is_no_trace_is_refused() {
-        assert!(read("").is_err());
-        assert!(read("{}").is_err());
-        assert!(read("\u{1e}{\"qlog_format\":\"JSON\"}").is_err());
+        for text in ["", "{}", "\u{1e}", "\u{1e}{\"qlog_format\":\"JSON\"}"] {
+            assert!(read(text.as_bytes()).is_err(), "{text}");
+        }
     }
 }

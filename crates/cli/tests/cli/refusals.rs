@@ -2,6 +2,7 @@
 //! that docs/statuses.md has.
 
 use std::net::TcpListener;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -15,11 +16,16 @@ const WRONG: i32 = 125;
 const FOREIGN: [&str; 4] = ["invalid digit", "float literal", "target type", "panicked"];
 
 /// Arguments that cannot be used, and what is said about them.
-const REFUSED: [(&str, &str); 30] = [
+const REFUSED: [(&str, &str); 34] = [
     ("run --lib /nosuch.so true", "cannot use the library /nosuch.so: No such file"),
     ("run --fault drop=200% true", "a share such as 1%, from 0% to 100%"),
     ("run --fuzz-faults 5..3 true", "the first and one more than the last"),
     ("run --scenario nosuch.toml true", "cannot read the scenario nosuch.toml"),
+    ("run --scenario /dev/zero true", "cannot read the scenario /dev/zero: too large for settings"),
+    (
+        "run --scenario /dev/null true",
+        "/dev/null: there is neither a step nor an expectation in it",
+    ),
     ("perf 127.0.0.1 -t x", "not a number such as 2 or 0.5"),
     ("perf 127.0.0.1 -t 0", "a time is 0.01 to 86400 seconds, not 0"),
     ("perf 127.0.0.1 -P 0", "1 to 256 streams, not 0"),
@@ -32,6 +38,7 @@ const REFUSED: [(&str, &str); 30] = [
     ("sim show nosuch", "there is no scenario `nosuch`; `weft sim list` names them"),
     ("sim run junk.toml", "junk.toml: the plan is not valid TOML, or lacks something: TOML"),
     ("sim run nosuch.toml", "cannot read nosuch.toml: No such file"),
+    ("sim run zero.toml", "cannot read zero.toml: too large for settings"),
     ("sim run loss --json no/file", "cannot write no/file: No such file"),
     ("sim run loss --svg junk.toml/dir", "cannot make the directory junk.toml/dir: Not a dir"),
     ("sim run loss --jobs 0", "the number is at least 1"),
@@ -41,6 +48,7 @@ const REFUSED: [(&str, &str); 30] = [
     ("key new no/key", "cannot write a key into no/key: No such file"),
     ("key name", "WEFT_KEY is not set; set it, or name the file of a key"),
     ("trace show nosuch", "cannot read nosuch: No such file"),
+    ("trace show /dev/zero", "/dev/zero is no trace of weft run --trace: it does not begin with"),
     ("cp nosuch other.invalid:", "cannot read nosuch: No such file"),
     ("forward -L 99999:a:1 other.invalid", "`99999` is no port from 1 to 65535"),
     ("forward -L 80:a:0 other.invalid", "`0` is no port from 1 to 65535"),
@@ -52,6 +60,7 @@ const REFUSED: [(&str, &str); 30] = [
 fn a_wrong_argument_is_said_once() {
     let dir = Dir::new("refusals");
     dir.write("junk.toml", "nonsense\n");
+    symlink("/dev/zero", dir.path("zero.toml")).unwrap();
     for (line, wanted) in REFUSED {
         let output = weft().args(line.split(' ')).current_dir(dir.root()).output().unwrap();
         let said = text(&output.stderr);

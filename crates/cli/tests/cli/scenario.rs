@@ -22,7 +22,7 @@ fn a_status_is_judged() {
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("weft: ok: exit: exit status 3 or 4; it was exit status 3\n"), "{said}");
     assert!(said.ends_with("weft: scenario test: passed\n"), "{said}");
-    let (status, said) = judged("bad", "", &[], &["sh", "-c", "exit 3"]);
+    let (status, said) = judged("bad", "[expect]\nexit = 0", &[], &["sh", "-c", "exit 3"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("weft: FAILED: exit: exit status 0; it was exit status 3\n"), "{said}");
 }
@@ -94,7 +94,7 @@ fn a_file_that_is_wrong_is_refused_with_its_line() {
     let output = run(&["--scenario", "/nonexistent.toml", "--", "true"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains("cannot read the scenario /nonexistent.toml"));
-    let (status, _) = judged("missing", "", &[], &["/nonexistent/program"]);
+    let (status, _) = judged("missing", "[expect]\nexit = 0", &[], &["/nonexistent/program"]);
     assert_eq!(status, Some(127));
 }
 
