@@ -16,6 +16,7 @@ use anyhow::{Context, Result, anyhow};
 use rustix::io::Errno;
 
 use crate::clock::PathClock;
+use crate::files::{CAPTURE_MAGIC, OutputKind};
 use crate::namespace::Namespace;
 use crate::pcapng::CaptureWriter;
 use crate::router::{DirectionSetup, SharedCapture, route};
@@ -250,6 +251,11 @@ fn settings(bytes_in_flight: u64) -> [(&'static str, String); 7] {
 
 fn open_capture(path: Option<&Path>, side: PathSide) -> Result<Option<SharedCapture>> {
     let Some(path) = path else { return Ok(None) };
+    let option = match side {
+        PathSide::Near => "--pcap-near",
+        PathSide::Far => "--pcap-far",
+    };
+    OutputKind { option, name: "no capture", magic: CAPTURE_MAGIC }.check(path)?;
     let open = || CaptureWriter::new(BufWriter::new(File::create(path)?), side.name());
     let writer = open().with_context(|| format!("{}", path.display()))?;
     Ok(Some(Arc::new(Mutex::new(writer))))

@@ -12,6 +12,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueHint};
+use degen::files::OutputKind;
+
+/// Pages of this command.
+const PAGE: OutputKind = OutputKind {
+    option: "--output",
+    name: "no page of weft trace show",
+    magic: page::HEAD.as_bytes(),
+};
 
 /// The arguments of `weft trace`.
 #[derive(Debug, Args)]
@@ -59,6 +67,8 @@ pub fn main(args: &TraceArgs) -> Result<()> {
         None => {
             let mut name = show.file.clone().into_os_string();
             name.push(".html");
+            // Nobody has typed this name.
+            PAGE.check(Path::new(&name))?;
             write(Path::new(&name), &page)
         }
     }
@@ -68,4 +78,29 @@ fn write(path: &Path, page: &str) -> Result<()> {
     fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
     writeln!(io::stdout(), "{}", path.display())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_testkit::Dir;
+
+    use super::*;
+
+    #[test]
+    fn a_page_without_a_given_name_replaces_pages_only() {
+        let dir = Dir::new("trace-page");
+        dir.write("tr.qlog", "\u{1e}{\"qlog_format\":\"JSON-SEQ\"}\n");
+        let show = TraceShow { file: dir.path("tr.qlog"), output: None };
+        let args = TraceArgs { command: TraceCommand::Show(show) };
+        for _ in 0..2 {
+            main(&args).unwrap();
+        }
+        dir.write("tr.qlog.html", "<!doctype html>\n<p>mine");
+        let error = main(&args).unwrap_err().to_string();
+        assert!(error.ends_with("exists and is no page of weft trace show; name another file"));
+        assert_eq!(
+            fs::read_to_string(dir.path("tr.qlog.html")).unwrap(),
+            "<!doctype html>\n<p>mine"
+        );
+    }
 }

@@ -25,6 +25,10 @@ margin:0 auto;padding:1rem;overflow-wrap:anywhere}\
 h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.3rem;margin:1.5rem 0 .25rem}\
 svg{display:block;width:100%;height:auto;margin:.5rem 0}";
 
+/// What each page begins with.
+pub const HEAD: &str = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
+                        <meta name=\"generator\" content=\"weft trace show\">";
+
 /// A chart: its title with the unit, and its curves with their names, two at most.
 struct TraceChart<'a> {
     title: &'a str,
@@ -35,8 +39,7 @@ struct TraceChart<'a> {
 pub fn draw(run: &TracedRun) -> String {
     let title = escape(&run.title);
     let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+        "{HEAD}<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>{title}</title>\n<style>{STYLE}{}</style>\n<h1>{title}</h1>\n",
         style()
     );

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::common::{Check, DEGEN, expect, is_no_fault, scratch, text, tool};
 
-pub const CHECKS: [(&str, Check); 14] = [
+pub const CHECKS: [(&str, Check); 15] = [
     ("the_exit_status_is_that_of_cmd", the_exit_status_is_that_of_cmd),
     ("stdin_and_stdout_are_those_of_cmd", stdin_and_stdout_are_those_of_cmd),
     ("each_side_knows_where_it_is", each_side_knows_where_it_is),
@@ -27,6 +27,7 @@ pub const CHECKS: [(&str, Check); 14] = [
     ("no_program_outlives_a_path_that_is_killed", no_program_outlives_a_path_that_is_killed),
     ("orphans_are_buried", orphans_are_buried),
     ("the_report_says_what_happened", the_report_says_what_happened),
+    ("a_capture_replaces_captures_only", a_capture_replaces_captures_only),
     ("nobody_needs_to_be_root", nobody_needs_to_be_root),
 ];
 
@@ -271,6 +272,25 @@ fn the_report_says_what_happened() -> Result<(), String> {
     expect(offered >= Some(3), || report.to_string())?;
     expect(report["complaints"].is_array(), || report.to_string())?;
     expect(text(&output.stderr).contains("packets offered"), || format!("{output:?}"))
+}
+
+fn a_capture_replaces_captures_only() -> Result<(), String> {
+    let file = scratch("near.pcapng");
+    let name = file.to_str().unwrap();
+    let capture = || run(&["1ms", "--pcap-near", name, "--", "true"]);
+    for _ in 0..2 {
+        let output = capture();
+        expect(output.status.success(), || format!("{output:?}"))?;
+    }
+    fs::write(&file, "mine").unwrap();
+    let output = capture();
+    let left = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    let wrong = format!("weft: --pcap-near: {name} exists and is no capture; name another file\n");
+    expect(text(&output.stderr) == wrong && output.status.code() == Some(125), || {
+        format!("{output:?}")
+    })?;
+    expect(left == b"mine", || text(&left))
 }
 
 fn nobody_needs_to_be_root() -> Result<(), String> {
