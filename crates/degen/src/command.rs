@@ -336,6 +336,7 @@ fn describe(report: &PathReport) -> String {
     row("handed on late, 99 %", &|way| show_time(way.late.p99_ns));
     row("router's processor time", &|way| show_time(way.cpu_ns));
     text += &lines(&report.complaints);
+    text += &lines(&report.failures);
     if let Some(second) = &report.second {
         text += &format!("\nThe second path: {}", describe(second));
     }

@@ -86,7 +86,8 @@ fn sustained(fastest_bps: u64, each_ns: u64) -> Result<Option<Sustained>> {
         let tcp_bps = stream(&wan, each_ns)?;
         let report = wan.stop();
         // App-limited: a stream that does not fill the bottleneck tells nothing about it.
-        if report.complaints.is_empty() && tcp_bps > rate_bps / 10 * 7 {
+        if report.complaints.is_empty() && report.failures.is_empty() && tcp_bps > rate_bps / 10 * 7
+        {
             let bytes = report.forward.link.delivered_bytes.max(1) as f64;
             let cpu_ns = (report.forward.cpu_ns + report.back.cpu_ns) as f64;
             let cpu_s_per_gb = cpu_ns / bytes;

@@ -90,6 +90,8 @@ pub struct PathReport {
     pub back: DirectionStats,
     /// Reasons why the path was not as configured; empty if it was.
     pub complaints: Vec<String>,
+    /// What failed meanwhile, such as a capture that could not be written.
+    pub failures: Vec<String>,
     /// The path as it was asked for.
     pub path: PathSpec,
     /// The path beside it, if there is one.

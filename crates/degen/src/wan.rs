@@ -171,7 +171,8 @@ impl Wan {
         back.overrun = self.overrun(PathSide::Far, path.device);
         let complaints = [forward.complaints("forward"), back.complaints("back")].concat();
         let elapsed_ns = self.clock.now_ns();
-        PathReport { elapsed_ns, forward, back, complaints, path: path.spec.clone(), second }
+        let (path, failures) = (path.spec.clone(), Vec::new());
+        PathReport { elapsed_ns, forward, back, complaints, failures, path, second }
     }
 
     /// Packets that a device of `side` dropped because the router did not read them in time.
@@ -185,22 +186,20 @@ impl Wan {
         dropped.unwrap_or(0)
     }
 
-    /// Ends it and says how it was. What went wrong meanwhile, a router that ended or a capture
-    /// that could not be written, is among the complaints.
+    /// Ends it and says how it was. A router that ended, or a capture that could not be written, is
+    /// among the failures.
     pub fn stop(mut self) -> PathReport {
         self.stop = None;
-        let mut faults = Vec::new();
+        let mut failures = Vec::new();
         for router in std::mem::take(&mut self.routers) {
             let ended = router.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            faults.extend(ended.err().map(|error| format!("a router ended early: {error}")));
+            failures.extend(ended.err().map(|error| format!("a router ended early: {error}")));
         }
         for capture in self.captures.iter().flatten() {
             let flushed = capture.lock().unwrap_or_else(PoisonError::into_inner).flush();
-            faults.extend(flushed.err().map(|error| format!("a capture is not whole: {error}")));
+            failures.extend(flushed.err().map(|error| format!("a capture is not whole: {error}")));
         }
-        let mut report = self.report();
-        report.complaints.extend(faults);
-        report
+        PathReport { failures, ..self.report() }
     }
 }
 

@@ -198,6 +198,9 @@ fn conclude(args: &PathArgs, report: &PathReport) {
     for complaint in report.complaints.iter().chain(second) {
         tell(format_args!("this machine did not keep up; {complaint}"));
     }
+    for failure in &report.failures {
+        tell(format_args!("{failure}"));
+    }
 }
 
 fn write_json(path: &Path, report: &PathReport) -> Result<()> {

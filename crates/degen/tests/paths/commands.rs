@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::common::{Check, DEGEN, expect, is_no_fault, scratch, text, tool};
 
-pub const CHECKS: [(&str, Check); 15] = [
+pub const CHECKS: [(&str, Check); 16] = [
     ("the_exit_status_is_that_of_cmd", the_exit_status_is_that_of_cmd),
     ("stdin_and_stdout_are_those_of_cmd", stdin_and_stdout_are_those_of_cmd),
     ("each_side_knows_where_it_is", each_side_knows_where_it_is),
@@ -28,6 +28,7 @@ pub const CHECKS: [(&str, Check); 15] = [
     ("orphans_are_buried", orphans_are_buried),
     ("the_report_says_what_happened", the_report_says_what_happened),
     ("a_capture_replaces_captures_only", a_capture_replaces_captures_only),
+    ("a_capture_that_cannot_be_written_is_told", a_capture_that_cannot_be_written_is_told),
     ("nobody_needs_to_be_root", nobody_needs_to_be_root),
 ];
 
@@ -291,6 +292,13 @@ fn a_capture_replaces_captures_only() -> Result<(), String> {
         format!("{output:?}")
     })?;
     expect(left == b"mine", || text(&left))
+}
+
+fn a_capture_that_cannot_be_written_is_told() -> Result<(), String> {
+    let ping = ["1ms", "--pcap-near", "/dev/full", "--", "ping", "-c", "1", "10.77.0.2"];
+    let said = text(&run(&ping).stderr);
+    let told = "weft: a capture is not whole: No space left on device (os error 28)\n";
+    expect(said.contains(told), || said)
 }
 
 fn nobody_needs_to_be_root() -> Result<(), String> {
