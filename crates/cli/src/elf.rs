@@ -15,6 +15,7 @@ use object::elf::{
 };
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{ReadCache, Result, StringTable};
+use weft_os::plain_file;
 
 /// Requirements of an ELF file on the dynamic linker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +58,7 @@ type Data<'a> = &'a ReadCache<File>;
 /// # Errors
 /// The file cannot be read, or is damaged.
 pub fn read(path: &Path) -> io::Result<BinaryKind> {
-    let file = File::open(path)?;
+    let (file, _) = plain_file::open(path)?;
     let mut ident = [0; 6];
     match file.read_exact_at(&mut ident, 0) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -168,6 +169,15 @@ mod tests {
         machine[18] ^= 1;
         assert_eq!(kind_of("machine", &machine).unwrap(), BinaryKind::Foreign);
         assert!(read(Path::new("/nonexistent/file")).is_err());
+    }
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("weft-elf-{}-pipe", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let kind = read(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(kind.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! A file that cannot be found or read is no finding: `exec` reports that more precisely.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use weft_os::plain_file;
 
 use crate::elf::{self, BinaryKind, Elf};
 use crate::preload;
@@ -142,7 +144,8 @@ fn locate(command: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
 /// The interpreter that a script names in its first line; the shell for a text without one.
 fn interpreter(script: &Path) -> Option<PathBuf> {
     let mut first = Vec::new();
-    File::open(script).ok()?.take(FIRST_LINE_MAX as u64).read_to_end(&mut first).ok()?;
+    let (file, _) = plain_file::open(script).ok()?;
+    file.take(FIRST_LINE_MAX as u64).read_to_end(&mut first).ok()?;
     let Some(line) = first.strip_prefix(b"#!") else {
         return Some(PathBuf::from("/bin/sh"));
     };

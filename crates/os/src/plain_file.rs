@@ -1,4 +1,4 @@
-//! Files that hold settings: opened without waiting, and only where they are regular files.
+//! Files that the environment names: opened without waiting, and only where they are regular files.
 //!
 //! An environment variable may name anything. A pipe without a writer would be waited for, and one
 //! with a writer would have something to read in the first of several processes only.
@@ -13,8 +13,16 @@ use std::path::Path;
 /// # Errors
 /// Those of the system, and `InvalidInput` for what is no regular file.
 pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
-    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    open_as(path, OpenOptions::new().read(true))
+}
+
+/// Opens the regular file at `path` as `options` say, whose flags of the system are replaced.
+///
+/// # Errors
+/// As of [`open`].
+pub fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let file = options.custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
@@ -44,9 +52,10 @@ mod tests {
         let path = std::env::temp_dir().join(format!("weft-pipe-{}", std::process::id()));
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
-        let error = read_text(&path, 10).unwrap_err();
+        let read = read_text(&path, 10).map(drop);
+        let both = open_as(&path, OpenOptions::new().read(true).append(true)).map(drop);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        assert_eq!([read, both].map(|o| o.unwrap_err().kind()), [io::ErrorKind::InvalidInput; 2]);
     }
 
     #[test]

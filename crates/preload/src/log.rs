@@ -2,8 +2,12 @@
 //! stdout. [`weft_host::LogFormat`] is the form of a line, which is written with one `write`.
 //! Failures to write are not reported: there is nowhere to report them.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, OsStr, c_int};
 use std::fmt;
+use std::fs::OpenOptions;
+use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::OnceLock;
 
 use ::log::{Level, LevelFilter, Log, Metadata, Record};
@@ -125,11 +129,15 @@ fn own_log(file: Option<&CStr>) -> Option<c_int> {
     *FD.get_or_init(|| file.and_then(open))
 }
 
+/// A FIFO is not opened: without a reader it would be waited for, and one that goes away would end
+/// the application by SIGPIPE.
 fn open(path: &CStr) -> Option<c_int> {
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-    // SAFETY: the path is NUL-terminated; the mode is the variadic argument O_CREAT wants.
-    let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644 as libc::c_uint) };
-    (fd >= 0).then_some(fd)
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o644).custom_flags(flags);
+    let file = options.open(OsStr::from_bytes(path.to_bytes())).ok()?;
+    let is_fifo = file.metadata().ok()?.file_type().is_fifo();
+    (!is_fifo).then(|| file.into_raw_fd())
 }
 
 #[cfg(test)]
@@ -144,5 +152,18 @@ mod tests {
         assert_eq!(LogLevel::parse_number(b"99"), Some(LogLevel::Debug));
         assert_eq!(LogLevel::parse_number(b"x"), None);
         assert!(LogLevel::Error < LogLevel::Warn && LogLevel::Info < LogLevel::Debug);
+    }
+    #[test]
+    fn a_pipe_is_no_log_and_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("weft-log-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+        let without_reader = open(&name);
+        let flags = libc::O_NONBLOCK;
+        let reader = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+        let with_reader = open(&name);
+        drop(reader);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!([without_reader, with_reader], [None; 2]);
     }
 }
