@@ -63,9 +63,12 @@ impl TallyFile {
         &self.path
     }
 
-    /// Counts until now; `None` if somebody removed the file.
-    pub fn totals(&self) -> Totals {
-        Tally::read(&self.path).unwrap_or_default()
+    /// Counts until now.
+    ///
+    /// # Errors
+    /// Somebody removed or changed the file.
+    pub fn totals(&self) -> io::Result<Totals> {
+        Tally::read(&self.path)
     }
 }
 

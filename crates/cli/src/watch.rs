@@ -10,7 +10,8 @@
 //! Order: [`Watch::wanted`] before CMD starts, [`Watch::conclude`] when it has ended.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use weft_host::tally::{self, DeviceWork, Tally, Totals};
@@ -66,24 +67,30 @@ impl Watch {
     /// the signal that ended CMD.
     pub fn conclude(self, end: ChildExit) -> u8 {
         let Self { tally, outer, devices, line, traffic } = self;
-        let totals = tally.totals();
-        if let Some(outer) = &outer {
-            let _ = Tally::add(outer, &totals);
+        let totals = tally.totals().map_err(|error| gone(tally.path(), &error));
+        if let (Some(outer), Ok(totals)) = (&outer, &totals) {
+            let _ = Tally::add(outer, totals);
         }
         // Before this process may end by a signal.
         drop(tally);
         if line {
-            say(&summary(&totals, &devices));
+            say(&match &totals {
+                Ok(totals) => summary(totals, &devices),
+                Err(gone) => format!("what CMD did is not known: {gone}"),
+            });
         }
         match end {
             ChildExit::Signal(signal) => {
                 sys::die_of(signal);
                 128_u8.wrapping_add(signal as u8)
             }
-            ChildExit::Status(0) if traffic && !totals.0.iter().any(DeviceWork::is_traffic) => {
-                say(&idle(&totals));
-                NO_TRAFFIC
-            }
+            ChildExit::Status(0) if traffic => match missing(&totals) {
+                Some(text) => {
+                    say(&text);
+                    NO_TRAFFIC
+                }
+                None => 0,
+            },
             ChildExit::Status(status) => status,
         }
     }
@@ -118,6 +125,24 @@ fn summary(totals: &Totals, devices: &Devices) -> String {
         );
     }
     if line.is_empty() { "no RDMA device was opened".to_owned() } else { line }
+}
+
+/// What has become of a tally that cannot be read.
+fn gone(path: &Path, error: &io::Error) -> String {
+    format!("the tally {} was removed or changed: {error}", path.display())
+}
+
+/// What `--require-traffic` does not find, if anything.
+fn missing(totals: &Result<Totals, String>) -> Option<String> {
+    match totals {
+        Ok(totals) => {
+            let is_traffic = totals.0.iter().any(DeviceWork::is_traffic);
+            (!is_traffic).then(|| idle(totals))
+        }
+        Err(gone) => Some(format!(
+            "whether an RDMA operation ran, as --require-traffic asks, is not known: {gone}"
+        )),
+    }
 }
 
 /// Why there was no traffic, as far as the tally knows.

@@ -6,15 +6,17 @@
 //! has moved through shared memory in the last millisecond before. Without the variable nothing is
 //! counted.
 //!
-//! Invariant: a number in the file only grows.
+//! Invariant: a number in the file only grows. Where somebody has made the file shorter, the
+//! process counts nothing more, and says so once.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_os::{own_file, sys};
+use weft_os::sys::SharedWords;
+use weft_os::{own_file, plain_file};
 
 use crate::device_kind::DeviceId;
 
@@ -75,7 +77,11 @@ impl DeviceWork {
 pub struct Totals(pub [DeviceWork; DEVICES]);
 
 /// The mapped file.
-pub struct Tally(&'static [AtomicU64]);
+pub struct Tally {
+    words: SharedWords,
+    /// Whether the file is shorter than it was made.
+    is_cut: AtomicBool,
+}
 
 impl Tally {
     /// Makes the file, with nothing done yet. Only its owner may read or write it.
@@ -99,8 +105,16 @@ impl Tally {
     /// # Errors
     /// It is not there, or not what [`Tally::create`] made.
     pub fn read(path: &Path) -> io::Result<Totals> {
+        Self::content(&plain_file::open(path)?.0)
+    }
+
+    /// As [`Tally::read`], of a regular file that was just opened to be read.
+    ///
+    /// # Errors
+    /// It is not what [`Tally::create`] made.
+    pub fn content(file: &File) -> io::Result<Totals> {
         let mut octets = Vec::new();
-        File::open(path)?.take(WORDS as u64 * 8 + 1).read_to_end(&mut octets)?;
+        file.take(WORDS as u64 * 8 + 1).read_to_end(&mut octets)?;
         let words: Vec<u64> = octets.chunks_exact(8).map(word).collect();
         if octets.len() != WORDS * 8 || words[0] != MAGIC {
             return Err(stranger());
@@ -126,9 +140,9 @@ impl Tally {
 
     /// Maps the file for as long as the process lives.
     fn open(path: &Path) -> io::Result<Self> {
-        Self::read(path)?;
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Ok(Self(sys::map_words(&file, WORDS)?))
+        let (file, _) = plain_file::open_as(path, OpenOptions::new().read(true).write(true))?;
+        Self::content(&file)?;
+        Ok(Self { words: SharedWords::map(&file, WORDS)?, is_cut: AtomicBool::new(false) })
     }
 
     /// The tally that this process adds to, if there is one.
@@ -160,11 +174,14 @@ impl Tally {
     }
 
     fn note(&self, device: usize, work: &DeviceWork) {
+        if self.is_cut.load(Ordering::Relaxed) {
+            return;
+        }
         let start = 1 + device * NUMBERS;
-        for (number, more) in self.0[start..start + NUMBERS].iter().zip(work.numbers()) {
-            if more > 0 {
-                number.fetch_add(more, Ordering::Relaxed);
-            }
+        let mut more = work.numbers().into_iter().enumerate().filter(|(_, more)| *more > 0);
+        let is_whole = more.all(|(number, more)| self.words.add(start + number, more));
+        if !is_whole && !self.is_cut.swap(true, Ordering::Relaxed) {
+            log::warn!("what this process does is not counted: {VARIABLE} was truncated");
         }
     }
 }
@@ -221,6 +238,28 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), content);
         }
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_tally_that_is_truncated_counts_nothing_more_and_is_no_tally() {
+        let path = path("cut");
+        Tally::create(&path).unwrap();
+        let tally = Tally::open(&path).unwrap();
+        tally.note_context(DeviceKind::Roce.into());
+        std::fs::write(&path, "").unwrap();
+        tally.note_context(DeviceKind::Roce.into());
+        assert!(tally.is_cut.load(Ordering::Relaxed));
+        assert_eq!(Tally::read(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_pipe_is_no_tally_and_is_not_waited_for() {
+        let path = path("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let opened = [Tally::read(&path).map(drop), Tally::open(&path).map(drop)];
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(opened.map(|o| o.unwrap_err().kind()), [io::ErrorKind::InvalidInput; 2]);
     }
 
     #[test]

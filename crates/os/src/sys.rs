@@ -491,18 +491,50 @@ pub fn wake_on_time() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0_u64, 0_u64, 0_u64) };
 }
 
-/// Maps the first `words` words of a file, shared with every process that does, for ever.
-pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
-    let (len, both) = (words * size_of::<AtomicU64>(), libc::PROT_READ | libc::PROT_WRITE);
-    let (fd, shared) = (file.as_raw_fd(), libc::MAP_SHARED);
-    // SAFETY: a new mapping, at an address that the kernel chooses.
-    let place = unsafe { libc::mmap(std::ptr::null_mut(), len, both, shared, fd, 0) };
-    if place == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
+/// Words of a file, mapped for ever and shared with every process that maps them.
+///
+/// Whoever may write the file can make it shorter meanwhile. A word that is gone is not a fault of
+/// the process, where [`weft_guard`] works.
+pub struct SharedWords {
+    /// Where the first of them is.
+    first: u64,
+    count: usize,
+}
+
+impl SharedWords {
+    /// Maps the first `count` words of a file.
+    ///
+    /// # Errors
+    /// Those of `mmap`.
+    pub fn map(file: &File, count: usize) -> io::Result<Self> {
+        weft_guard::install();
+        let (len, both) = (count * size_of::<AtomicU64>(), libc::PROT_READ | libc::PROT_WRITE);
+        let (fd, shared) = (file.as_raw_fd(), libc::MAP_SHARED);
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let place = unsafe { libc::mmap(std::ptr::null_mut(), len, both, shared, fd, 0) };
+        if place == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { first: place as u64, count })
     }
-    // SAFETY: the mapping is as long as this, aligned to a page, and never unmapped; every bit
-    // pattern is a number, and all who write it do so atomically.
-    Ok(unsafe { &*std::ptr::slice_from_raw_parts(place.cast::<AtomicU64>(), words) })
+
+    /// Adds `more` to the word at `place`, counted from 0; whether there is one, in the mapping and
+    /// in the file.
+    #[must_use]
+    pub fn add(&self, place: usize, more: u64) -> bool {
+        if place >= self.count {
+            return false;
+        }
+        let at = self.first + (place * size_of::<AtomicU64>()) as u64;
+        let add = || {
+            // SAFETY: the address is in the mapping, which is aligned to a page and never unmapped;
+            // all who write the word do so atomically.
+            let word = unsafe { AtomicU64::from_ptr(at as *mut u64) };
+            word.fetch_add(more, Ordering::Relaxed);
+        };
+        // SAFETY: an atomic operation holds nothing, and happens as a whole or not at all.
+        unsafe { weft_guard::attempt(at..at + size_of::<AtomicU64>() as u64, add) }
+    }
 }
 
 /// Functions that [`at_exit`] has room for.

@@ -89,6 +89,20 @@ fn a_tally_that_cannot_be_made_keeps_only_a_verdict_from_being_made() {
 }
 
 #[test]
+fn a_tally_that_is_gone_is_told_of_and_shows_no_traffic() {
+    for script in [": > $WEFT_TALLY", "rm $WEFT_TALLY"] {
+        let output = run(&["--stats", "sh", "-c", script]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(said.starts_with("weft: what CMD did is not known: the tally /"), "{said}");
+        let output = run(&["--require-traffic", "sh", "-c", script]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(123), "{said}");
+        assert!(said.contains("is not known: the tally /"), "{said}");
+    }
+}
+
+#[test]
 fn a_tally_that_may_not_grow_keeps_cmd_from_nothing_and_is_removed() {
     let temporary = Dir::new("may-not-grow");
     let script = "ulimit -f 0; \"$@\" & echo $!; wait $!";
