@@ -79,23 +79,32 @@ impl Drop for TallyFile {
     }
 }
 
-/// Removes the files of dead owners in a directory, as far as this user may.
+/// Removes the files of dead owners in a directory, as far as they are this user's.
 fn sweep(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+        if entry.file_name().to_str().is_some_and(is_name) {
             // A file that cannot be opened belongs to another user.
             let _ = remove_left(&entry.path());
         }
     }
 }
 
+/// Whether a file of this name may be a tally.
+fn is_name(name: &str) -> bool {
+    let numbers = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty();
+    numbers.is_some_and(|(pid, number)| is_number(pid) && is_number(number))
+}
+
 fn remove_left(path: &Path) -> io::Result<()> {
     // The directory is world-writable: symbolic links are not followed, and a FIFO must not block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let is_left = file.try_lock().is_ok() && file.metadata()?.nlink() > 0;
-    if is_left { std::fs::remove_file(path) } else { Ok(()) }
+    let found = file.metadata()?;
+    let is_own = found.is_file() && found.uid() == weft_os::sys::user();
+    let is_left = is_own && file.try_lock().is_ok() && file.metadata()?.nlink() > 0;
+    if is_left && Tally::content(&file).is_ok() { std::fs::remove_file(path) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -114,13 +123,36 @@ mod tests {
         }
     }
 
+    /// A directory of this test's own; and one of its tallies, by the number in its name.
+    fn in_own_dir(test: &str) -> (PathBuf, impl Fn(u32) -> PathBuf) {
+        let dir = std::env::temp_dir().join(format!("weft-sweep-{}-{test}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let base = dir.clone();
+        (dir, move |number| base.join(format!("{PREFIX}1-{number}")))
+    }
+
     #[test]
     fn only_what_has_no_owner_is_removed() {
-        let owned = TallyFile::create().unwrap();
-        let left = owned.path().with_extension("left");
-        Tally::create(&left).unwrap();
-        sweep(owned.path().parent().unwrap());
+        let (dir, path) = in_own_dir("left");
+        let owned = TallyFile::create_at(path(0)).unwrap();
+        Tally::create(&path(1)).unwrap();
+        sweep(&dir);
         assert!(owned.path().exists());
-        assert!(!left.exists());
+        assert!(!path(1).exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn only_tallies_are_removed() {
+        let (dir, path) = in_own_dir("others");
+        std::fs::write(path(0), "a file of somebody else").unwrap();
+        std::fs::write(path(1), "").unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(path(2)).status().unwrap().success());
+        let names = ["", "1", "1-", "1-x", "old-1-0"].map(|rest| format!("{PREFIX}{rest}"));
+        names.iter().for_each(|name| Tally::create(&dir.join(name)).unwrap());
+        sweep(&dir);
+        let left = std::fs::read_dir(&dir).unwrap().count();
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(left, 3 + names.len());
     }
 }
