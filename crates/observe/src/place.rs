@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -110,6 +110,13 @@ pub fn remove_left(dir: &Path) {
     };
     let left = listed(dir, is_gone).into_iter().take(TRIED_MAX);
     for path in left.filter(|path| !is_heard(path)).take(REMOVED_MAX) {
+        remove_socket(&path);
+    }
+}
+
+/// Removes a socket; what else has its name is somebody's file.
+pub(crate) fn remove_socket(path: &Path) {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         // Another process may have done it.
         let _ = fs::remove_file(path);
     }
@@ -128,8 +135,10 @@ fn is_heard(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::time::Duration;
 
     use super::*;
+    use crate::reader::{ReadLimits, read_all};
 
     #[test]
     fn the_environment_decides() {
@@ -155,6 +164,24 @@ mod tests {
         fs::write(own.join("1-0.sock"), "").unwrap();
         assert!(sockets(&own).is_empty());
         fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_socket_stays() {
+        let dir = std::env::temp_dir().join(format!("weft-kept-{}", std::process::id()));
+        make(&dir).unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let [file, link, pipe] = [0, 1, 2].map(|number| socket_path(&dir, ended.id(), number));
+        fs::write(&file, "somebody's").unwrap();
+        symlink(&file, link).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        remove_left(&dir);
+        let limits = ReadLimits { each: Duration::ZERO, all: Duration::ZERO };
+        assert_eq!(read_all(&dir, limits), []);
+        let left = fs::read_dir(&dir).unwrap().count();
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(left, 3);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //!
 //! Invariant: no process can hold a reader up for longer than its [`ReadLimits`] say.
 
-use std::fs;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -84,8 +83,8 @@ pub fn read_those(
             Ok(Some(report)) => ReaderAnswer::Report(Box::new(report)),
             Ok(None) => ReaderAnswer::Nonsense,
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // Nobody listens there any more. It may be gone already.
-                let _ = fs::remove_file(&path);
+                // Nobody listens there any more.
+                place::remove_socket(&path);
                 continue;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -133,6 +132,7 @@ fn open(path: &PathBuf) -> io::Result<UnixStream> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write;
     use std::os::unix::net::UnixListener;
     use std::sync::mpsc::{self, TryRecvError};
