@@ -83,7 +83,7 @@ impl Publisher {
     /// # Errors
     /// The directory is not this user's alone, or no socket can be made there.
     pub fn begin(host: &Arc<Host>, dir: &Path) -> io::Result<Self> {
-        place::make(dir)?;
+        place::make(dir).inspect_err(tell_unseen)?;
         place::remove_left(dir);
         let (listener, path) = bind(dir)?;
         let listener = HighFd::new(listener);
@@ -127,6 +127,16 @@ impl Publisher {
             self.vanish();
         }
     }
+}
+
+/// Says why this process is not seen. A directory that cannot be made is usual where there is no
+/// place for it, as in containers; one that is not this user's alone is not.
+fn tell_unseen(error: &io::Error) {
+    if error.raw_os_error().is_some() {
+        log::debug!("this process cannot be observed: {error}");
+        return;
+    }
+    log::warn!("`weft ss`, `top` and `metrics` do not see this process: {error}");
 }
 
 /// A socket that listens, under a name of its own. It has that name only once it listens: a reader

@@ -66,6 +66,17 @@ pub fn check(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// As [`check`], for a reader: where the directory is not there, nobody is seen yet.
+///
+/// # Errors
+/// Somebody else can put something there, or it cannot be looked at.
+pub fn check_for_reading(dir: &Path) -> io::Result<()> {
+    match check(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        checked => checked,
+    }
+}
+
 /// The path of a process's socket; `number` is another one if that is taken.
 pub fn socket_path(dir: &Path, pid: u32, number: u32) -> PathBuf {
     dir.join(format!("{pid}-{number}{SUFFIX}"))
@@ -164,6 +175,16 @@ mod tests {
         fs::write(own.join("1-0.sock"), "").unwrap();
         assert!(sockets(&own).is_empty());
         fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_no_fault_of_a_reader() {
+        let base = std::env::temp_dir().join(format!("weft-unread-{}", std::process::id()));
+        assert!(check_for_reading(&base).is_ok());
+        fs::write(&base, "").unwrap();
+        let checked = check_for_reading(&base);
+        fs::remove_file(&base).unwrap();
+        assert!(checked.unwrap_err().to_string().contains("not a directory of this user alone"));
     }
 
     #[test]

@@ -66,6 +66,17 @@ fn who_has_no_descriptor_left_for_an_observer_does_not_spin() {
 }
 
 #[test]
+fn who_cannot_be_observed_says_so_once() {
+    let dir = common::dir("unobserved");
+    std::fs::write(dir.root().join("weft"), "").unwrap();
+    let program = dir.build("groups.c", "groups", &["-libverbs"]);
+    let out = succeed(preloaded(&program).env("XDG_RUNTIME_DIR", dir.root()));
+    let told = stderr(&out);
+    assert_eq!(told.matches("do not see this process: ").count(), 1, "{told}");
+    assert!(told.contains("weft is not a directory of this user alone"), "{told}");
+}
+
+#[test]
 fn places_of_paths_that_are_no_text_are_told_of() {
     let dir = common::dir("no-text");
     let program = dir.build("linked.c", "linked", &["-libverbs"]);

@@ -86,12 +86,15 @@ macro_rules! clients {
 
 clients!(std::net::TcpStream, std::os::unix::net::UnixStream);
 
-/// Serves what `content` gives.
+/// Serves what `content` gives; its error is the answer where it has one.
 ///
 /// # Errors
 /// The address cannot be served.
 #[expect(clippy::disallowed_methods, reason = "nothing tells when a descriptor becomes free")]
-pub fn serve(at: &ListenAt, content: impl Fn() -> String + Send + Sync + 'static) -> Result<()> {
+pub fn serve(
+    at: &ListenAt,
+    content: impl Fn() -> io::Result<String> + Send + Sync + 'static,
+) -> Result<()> {
     let mut clients = HttpClients { content: Arc::new(content), served: VecDeque::new() };
     let accept = listener(at)?;
     loop {
@@ -120,7 +123,7 @@ struct HttpClients<C> {
     served: VecDeque<ServedClient>,
 }
 
-impl<C: Fn() -> String + Send + Sync + 'static> HttpClients<C> {
+impl<C: Fn() -> io::Result<String> + Send + Sync + 'static> HttpClients<C> {
     /// Answers one more.
     fn take(&mut self, client: Box<dyn HttpClient>) -> io::Result<()> {
         self.served.retain(|served| !served.thread.is_finished());
@@ -168,12 +171,15 @@ fn listener(at: &ListenAt) -> Result<Accept> {
     })
 }
 
-fn answer(client: &mut dyn HttpClient, content: &dyn Fn() -> String) -> io::Result<()> {
+fn answer(client: &mut dyn HttpClient, content: &dyn Fn() -> io::Result<String>) -> io::Result<()> {
     let (status, kind, body) = match request(client)?.as_deref() {
-        Some("/" | "/metrics") => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ("200 OK", kind, content())
-        }
+        Some("/" | "/metrics") => match content() {
+            Ok(content) => {
+                let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                ("200 OK", kind, content)
+            }
+            Err(error) => ("500 Internal Server Error", "text/plain", format!("{error}\n")),
+        },
         Some(_) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
         None => ("400 Bad Request", "text/plain", "GET /metrics\n".to_owned()),
     };
@@ -216,7 +222,7 @@ mod tests {
 
     fn answered(request: &[u8]) -> String {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-        let server = thread::spawn(move || answer(&mut theirs, &|| "x 1\n".into()));
+        let server = thread::spawn(move || answer(&mut theirs, &|| Ok("x 1\n".into())));
         ours.write_all(request).unwrap();
         ours.shutdown(std::net::Shutdown::Write).unwrap();
         let mut text = String::new();
@@ -240,7 +246,7 @@ mod tests {
 
     #[test]
     fn clients_that_say_nothing_lock_nobody_out() {
-        let content = Arc::new(|| String::from("x 1\n"));
+        let content = Arc::new(|| Ok(String::from("x 1\n")));
         let mut clients = HttpClients { content, served: VecDeque::new() };
         let mut connect = |said: &[u8]| {
             let (mut ours, theirs) = UnixStream::pair().unwrap();

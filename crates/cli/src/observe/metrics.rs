@@ -14,18 +14,19 @@ use super::{MetricsOptions, directory, http};
 /// Prints them, or serves them until this process is ended.
 ///
 /// # Errors
-/// Nobody reads them, or the address cannot be served.
+/// Nobody reads them, the address cannot be served, or the processes are not to be seen
+/// ([`Sample::take`]).
 pub fn main(options: &MetricsOptions) -> Result<()> {
     let last = Mutex::new(LastCounters::default());
-    let metrics = move || {
-        let sample = Sample::take(&directory());
+    let metrics = move || -> io::Result<String> {
+        let sample = Sample::take(&directory())?;
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         last.note(&sample);
-        text(&sample, &last)
+        Ok(text(&sample, &last))
     };
     match &options.listen {
         Some(at) => http::serve(at, metrics),
-        None => Ok(io::stdout().write_all(metrics().as_bytes())?),
+        None => Ok(io::stdout().write_all(metrics()?.as_bytes())?),
     }
 }
 

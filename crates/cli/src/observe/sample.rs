@@ -1,12 +1,13 @@
 //! What all processes say at a moment, and what happened between two moments.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use weft_observe::{
     ConnLimit, ConnReport, Counters, PastSums, ProcessReport, ReadLimits, ReaderAnswer,
-    SeenProcess, read_with_ended,
+    SeenProcess, place, read_with_ended,
 };
 use weft_os::clock::{self, Moment};
 
@@ -28,10 +29,14 @@ pub struct Sample {
 
 impl Sample {
     /// Asks everybody in `dir`.
-    pub fn take(dir: &Path) -> Self {
+    ///
+    /// # Errors
+    /// The directory is not this user's alone, so that no process is to be seen there.
+    pub fn take(dir: &Path) -> io::Result<Self> {
+        place::check_for_reading(dir)?;
         let (mut seen, ended) = read_with_ended(dir, LIMITS);
         seen.sort_by_key(|seen| seen.pid);
-        Self { at: clock::now(), seen, ended }
+        Ok(Self { at: clock::now(), seen, ended })
     }
 
     /// Those that have answered.

@@ -13,9 +13,9 @@ use super::{SsOptions, directory};
 /// Prints what there is.
 ///
 /// # Errors
-/// Nobody reads it.
+/// Nobody reads it, or the processes are not to be seen ([`Sample::take`]).
 pub fn main(options: &SsOptions) -> Result<()> {
-    let sample = Sample::take(&directory());
+    let sample = Sample::take(&directory())?;
     let text = match options.json {
         true => serde_json::to_string_pretty(&json(&sample))? + "\n",
         false => text(&sample),

@@ -18,7 +18,7 @@ const CTRL_C: u8 = 3;
 /// Shows the connections until `q`, or so often as was asked for.
 ///
 /// # Errors
-/// Nobody reads it.
+/// Nobody reads it, or the processes are not to be seen ([`Sample::take`]).
 pub fn main(options: &TopOptions) -> Result<()> {
     let dir = directory();
     let terminal = if options.batch { None } else { Terminal::take() };
@@ -40,14 +40,14 @@ pub fn main(options: &TopOptions) -> Result<()> {
 #[expect(clippy::disallowed_methods, reason = "people wait by the clock")]
 fn write_out(dir: &Path, options: &TopOptions) -> Result<()> {
     let mut paces = Paces::default();
-    paces.of(&Sample::take(dir));
+    paces.of(&Sample::take(dir)?);
     let mut table = TopTable::default();
     for count in 0.. {
         if options.iterations.is_some_and(|most| count >= most) {
             break;
         }
         std::thread::sleep(options.delay);
-        let sample = Sample::take(dir);
+        let sample = Sample::take(dir)?;
         let text = table.text(&sample, &paces.of(&sample), SortKey::Rate);
         let gap = if count == 0 { "" } else { "\n" };
         io::stdout().write_all(format!("{gap}{text}").as_bytes())?;
@@ -66,7 +66,7 @@ fn fill(terminal: &Terminal, dir: &Path, options: &TopOptions) -> Result<()> {
     let (mut paces, mut table) = (Paces::default(), TopTable::default());
     let mut chosen = TopChoice { sort: SortKey::Rate, help: false, quit: false };
     for count in 1.. {
-        let sample = Sample::take(dir);
+        let sample = Sample::take(dir)?;
         let measured = paces.of(&sample);
         table.note(&measured);
         let next = sample.at + options.delay;

@@ -14,3 +14,4 @@ mod scenario;
 mod simulated;
 mod top;
 mod traffic;
+mod unobserved;
