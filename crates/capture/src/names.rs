@@ -1,8 +1,10 @@
 //! Which file a process writes: one of its own, whatever other processes of the same run do.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+
+use weft_os::plain_file;
 
 /// Names that a process tries for a file.
 const TRIES_MAX: u32 = 1000;
@@ -10,12 +12,19 @@ const TRIES_MAX: u32 = 1000;
 /// Makes a file of this `process`: the one at `path`, where `%p` is the process id, or the same
 /// with the process id if that is there, as another process's or an earlier one of this. Gives the
 /// name without a number, too, which the first of a `ring` has.
+///
+/// # Errors
+/// Those of the system, and `InvalidInput` if there is something at `path` that is no regular file:
+/// whoever names a device or a FIFO does not mean a file beside it.
 pub(crate) fn claim(path: &Path, ring: bool, process: u32) -> io::Result<(PathBuf, File)> {
     let text = path.to_string_lossy();
     let base = match text.contains("%p") {
         true => PathBuf::from(text.replace("%p", &process.to_string())),
         false => path.to_path_buf(),
     };
+    if fs::metadata(&base).is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
     let open = |base: &Path| {
         let name = if ring { numbered(base, 1) } else { base.to_path_buf() };
         // The first file of a ring that went on is gone.
@@ -41,7 +50,8 @@ pub(crate) fn claim(path: &Path, ring: bool, process: u32) -> io::Result<(PathBu
 
 /// An empty file at `path`, whatever was there.
 pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).write(true).truncate(true).open(path)
+    let mut options = OpenOptions::new();
+    Ok(plain_file::open_as(path, options.create(true).write(true).truncate(true))?.0)
 }
 
 /// One of the files of a ring.
@@ -63,7 +73,7 @@ fn has_ring(base: &Path) -> bool {
         path.extension() == base.extension()
             && number.is_some_and(|number| numbered(base, number).file_name() == path.file_name())
     };
-    let Ok(entries) = std::fs::read_dir(directory) else { return false };
+    let Ok(entries) = fs::read_dir(directory) else { return false };
     entries.flatten().any(|entry| is_of_ring(Path::new(&entry.file_name())))
 }
 
@@ -110,6 +120,26 @@ mod tests {
         std::fs::File::create(dir.join("two-7.pcapng")).unwrap();
         assert_eq!(claim(&dir.join("two.pcapng"), true, 9).unwrap().0, dir.join("two.pcapng"));
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_made_beside_what_is_no_regular_file() {
+        let dir = std::env::temp_dir().join(format!("weft-beside-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let pipe = dir.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::os::unix::fs::symlink("/dev/null", dir.join("null")).unwrap();
+        std::fs::create_dir(dir.join("directory")).unwrap();
+        for name in ["pipe", "null", "directory"] {
+            for ring in [false, true] {
+                let error = claim(&dir.join(name), ring, 7).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name}");
+            }
+        }
+        assert!(create_anew(&pipe).is_err());
+        let there = std::fs::read_dir(&dir).unwrap().count();
+        std::fs::remove_dir_all(dir).unwrap();
+        assert_eq!(there, 3);
     }
 
     #[test]
