@@ -36,6 +36,9 @@ pub enum KeyError {
     /// A character is not a hexadecimal digit.
     #[error("a key has hexadecimal digits only")]
     Digit,
+    /// All digits are zero, as in a text that stands for a key.
+    #[error("64 zeros are no secret")]
+    Zeros,
     /// More than one line besides comments.
     #[error("a key file has one line with a key; other lines begin with #")]
     Lines,
@@ -53,7 +56,7 @@ impl Key {
     /// Reads the text of a key: `weft1:` and 64 hexadecimal digits.
     ///
     /// # Errors
-    /// If the text is anything else.
+    /// If the text is anything else, or all digits are zero.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let digits = text.strip_prefix(PREFIX).ok_or(KeyError::Prefix)?.as_bytes();
         let (pairs, []) = digits.as_chunks::<2>() else {
@@ -63,6 +66,9 @@ impl Key {
         let mut key = Zeroizing::new([0; LEN]);
         for (octet, [high, low]) in key.iter_mut().zip(pairs) {
             *octet = value(*high)? << 4 | value(*low)?;
+        }
+        if *key == [0; LEN] {
+            return Err(KeyError::Zeros);
         }
         Ok(Self(key))
     }
@@ -165,6 +171,7 @@ mod tests {
             (&format!("{TEXT}00"), KeyError::Length(66)),
             (&wrong, KeyError::Digit),
             ("weft1:é", KeyError::Length(2)),
+            (&format!("weft1:{}", "0".repeat(64)), KeyError::Zeros),
         ];
         for (text, error) in cases {
             assert_eq!(Key::parse(text), Err(error), "{text}");
