@@ -31,6 +31,7 @@ use crate::conn::state::ConnPhase;
 use crate::conn::table::ConnTable;
 use crate::conn::waiter::{ConnectWaiter, SocketBefore};
 use crate::conn::{ConnPart, SdpConn};
+use crate::env::Env;
 use crate::fabric::{Fabric, conn_param};
 use crate::names::SocketEnds;
 use crate::near::TcpUse;
@@ -98,8 +99,8 @@ impl ConnectCall {
     ) -> Result<Self, &'static str> {
         let before = SocketBefore::of(fd).map_err(|_| "it is closed")?;
         let to = address::meant(remote);
-        if is_of_another_user(fd) && address::is_of_this_host(to) == Some(true) {
-            return Err("another user has opened the socket");
+        if is_of_another_user(fd, &table.env) && address::is_of_this_host(to) == Some(true) {
+            return Err("another user has opened the socket, or was this process's");
         }
         let mut local = sys::local(fd).map_err(|_| "it has no address")?;
         if local.port() == 0 {
@@ -264,11 +265,12 @@ impl ConnectCall {
     }
 }
 
-/// Whether a user that this process does not act as has opened its socket. A listener of this host
-/// takes the Hello of the present user for that of somebody else then (`grants`), and would reset
-/// the connection.
-fn is_of_another_user(fd: RawFd) -> bool {
-    sys::owner(fd) != Some(weft_os::sys::user())
+/// Whether a user that this process does not act as has opened its socket, or may have opened those
+/// that send its Hellos. A listener of this host takes the Hello for that of somebody else then
+/// (`grants`), and would reset the connection.
+fn is_of_another_user(fd: RawFd, env: &Env) -> bool {
+    let owner = sys::owner(fd);
+    [env.user, weft_os::sys::user()].into_iter().any(|user| owner != Some(user))
 }
 
 /// Sends the Hello.

@@ -38,6 +38,8 @@ pub struct Env {
     pub pair_lives: PairLives,
     /// The hosts to which TCP is faster than SDP.
     pub near: NearPeers,
+    /// The effective user of the process when this was made.
+    pub user: u32,
     next_id: AtomicU64,
 }
 
@@ -58,6 +60,7 @@ impl Env {
             options: TcpOptions::new(parent.map(|parent| &parent.options)),
             pair_lives: PairLives::default(),
             near: NearPeers::default(),
+            user: weft_os::sys::user(),
             next_id: AtomicU64::new(1),
             settings,
         }
