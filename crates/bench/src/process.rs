@@ -1,7 +1,7 @@
 //! Child processes: started, watched, reaped, and never left running.
 //!
 //! Invariant: whatever is started is gone when its [`BenchProcess`] is: it ended and was collected,
-//! or it was killed. Order: [`Spec::start`], then [`BenchProcess::wait`] or
+//! or it was asked to end and then killed. Order: [`Spec::start`], then [`BenchProcess::wait`] or
 //! [`BenchProcess::finish`].
 
 use std::ffi::{OsStr, OsString};
@@ -15,12 +15,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open,
+    waitid,
+};
 
 use crate::sys::{self, Reaped};
 
 /// Bytes of a failed program's output that are repeated.
 const TAIL_LINES: usize = 12;
+/// How long a program may take to end when it is asked to: more than `weft wan` gives its own.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Command line and environment of a process.
 #[derive(Clone, Debug)]
@@ -243,9 +248,27 @@ impl BenchProcess {
     }
 }
 
+impl BenchProcess {
+    /// Asks it to end, and waits for that without collecting it, so that its group keeps its number.
+    fn ask_to_end(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let is_running = || matches!(waitid(WaitId::Pid(self.pid), options), Ok(None));
+        let deadline = Instant::now() + END_PATIENCE;
+        let _ = kill_process_group(self.pid, Signal::TERM);
+        while is_running() && Instant::now() < deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let _ = sys::wait_readable(self.end(), left);
+        }
+    }
+}
+
 impl Drop for BenchProcess {
     fn drop(&mut self) {
         // Failing here would hide why we are here; the kernel kills it with us anyhow.
+        if self.reaped.is_none() {
+            // `weft wan` ends what runs on its far side, which is in none of our groups.
+            self.ask_to_end();
+        }
         while self.reaped.is_none() {
             let _ = kill_process_group(self.pid, Signal::KILL);
             let _ = sys::wait_readable(self.end(), Duration::from_millis(100));
@@ -321,6 +344,19 @@ mod tests {
         while crate::ports::is_listening(port).unwrap() {
             assert!(Instant::now() < deadline);
         }
+    }
+
+    #[test]
+    fn a_program_that_is_dropped_ends_what_it_has_started_elsewhere() {
+        let port = crate::ports::free().unwrap();
+        // As the server of `weft wan` is: in a session of its own.
+        let line = format!("trap 'kill $!; wait; exit' TERM; setsid iperf3 -s -p {port} & wait");
+        let mut running = shell(&line).start().unwrap();
+        while !crate::ports::is_listening(port).unwrap() {
+            assert!(!running.has_ended().unwrap(), "{}", running.tail());
+        }
+        drop(running);
+        assert!(!crate::ports::is_listening(port).unwrap());
     }
 
     #[test]

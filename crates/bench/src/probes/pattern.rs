@@ -221,8 +221,10 @@ impl Pattern {
         };
         let sides = [side("listen", "0.0.0.0", FAR_PORT)?, side("connect", FAR, FAR_PORT)?];
         let [server, client] = lab.placed(sides).map(|spec| spec.shell());
+        // Without a shell in between, the kernel kills them with `weft wan`.
+        let [server, client] = [server, client].map(|side| format!("exec {side}"));
         let spec = Spec::at(&lab.weft).args("wan").args(path).arg("--server").arg(&server);
-        let spec = spec.args("-- sh -c").arg(&format!("exec {client}"));
+        let spec = spec.args("-- sh -c").arg(&client);
         Ok((lab.alone(&spec)?.stdout, None))
     }
 }
