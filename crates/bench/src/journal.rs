@@ -40,6 +40,9 @@ pub struct JournalHead {
     pub seed: u64,
     /// The suites.
     pub suites: Vec<String>,
+    /// What the names of its measurements have in them; all are measured without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<String>,
     /// How many rounds there are.
     pub rounds: usize,
     /// About how long each measurement takes.

@@ -77,21 +77,15 @@ pub fn run(options: &MeasureArgs) -> Result<()> {
         return output::print(&list(options));
     }
     options.into.check(FIGURES).map_err(wrong_argument)?;
-    let wanted = |names: &[String], scope: Scope| {
-        let all = probes(chosen(names)?.iter().flat_map(|suite| suite.drafts(&scope)));
-        rounds::named(all, options.only.as_deref())
-    };
     let opened = match &options.resume {
         Some(path) => Journal::resume(path).map(|journal| (journal, path.clone())),
-        // No file is made for a run that measures nothing.
-        None => wanted(&options.suites, Scope { quick: options.quick, seed: options.seed })
-            .and_then(|_| options.begin()),
+        None => options.begin(),
     };
     let (mut journal, path) = opened.map_err(wrong_argument)?;
-    let (head, rounds) = (&journal.head, journal.head.rounds);
-    let mut probes = wanted(&head.suites, Scope { quick: head.quick, seed: head.seed })?;
+    let mut probes = options.wanted(&journal.head)?;
+    let rounds = journal.head.rounds;
     sys::catch_interrupts()?;
-    let lab = BenchLab::new("127.0.0.1", head.seconds)?;
+    let lab = BenchLab::new("127.0.0.1", journal.head.seconds)?;
     let ended = rounds::take_turns(&lab, &mut probes, rounds, &mut journal);
     if sys::interrupted() {
         let _ = writeln!(
@@ -121,6 +115,14 @@ fn hand_in(journal: &Journal, path: &Path, into: &IntoArgs) -> Result<()> {
 }
 
 impl MeasureArgs {
+    /// The probes of the run that `head` describes. An `--only` of this call goes before that of
+    /// the call that began the run.
+    fn wanted(&self, head: &JournalHead) -> Result<Vec<Box<dyn BenchProbe>>> {
+        let scope = Scope { quick: head.quick, seed: head.seed };
+        let all = probes(chosen(&head.suites)?.iter().flat_map(|suite| suite.drafts(&scope)));
+        rounds::named(all, self.only.as_deref().or(head.only.as_deref()))
+    }
+
     /// A new file of results, and where it is.
     fn begin(&self) -> Result<(Journal, PathBuf)> {
         let scope = Scope { quick: self.quick, seed: self.seed };
@@ -138,11 +140,14 @@ impl MeasureArgs {
             settings: machine::settings(),
             seed: self.seed,
             suites: suites.iter().map(|suite| suite.name.to_owned()).collect(),
+            only: self.only.clone(),
             rounds: self.rounds.map_or(rounds, NonZeroUsize::get),
             seconds: self.seconds.unwrap_or(seconds),
             quick: self.quick,
             figures,
         };
+        // No file is made for a run that measures nothing.
+        self.wanted(&head)?;
         let name = format!("weft-bench-{}.jsonl", head.date.replace(':', ""));
         let path = self.out.clone().unwrap_or_else(|| PathBuf::from(name));
         Ok((Journal::create(&path, head)?, path))
@@ -185,7 +190,37 @@ fn list(options: &MeasureArgs) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct MeasureCall {
+        #[command(flatten)]
+        options: MeasureArgs,
+    }
+
+    fn parsed(words: &[&str]) -> MeasureArgs {
+        let words = std::iter::once("bench").chain(words.iter().copied());
+        MeasureCall::try_parse_from(words).unwrap().options
+    }
+
+    #[test]
+    fn a_resumed_run_measures_what_it_began_with() {
+        let path = std::env::temp_dir().join(format!("weft-only-{}", std::process::id()));
+        let file = path.to_str().unwrap();
+        let names = |options: &MeasureArgs, head: &JournalHead| -> Vec<String> {
+            options.wanted(head).unwrap().iter().map(|probe| probe.name()).collect()
+        };
+        let begun = parsed(&["latency", "--quick", "--only", "Shuttle", "--out", file]);
+        let first = names(&begun, &begun.begin().unwrap().0.head);
+        let resumed = parsed(&["--resume", file]);
+        let mut head = Journal::resume(&path).unwrap().head;
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(names(&resumed, &head), first);
+        head.only = None;
+        assert!(names(&resumed, &head).len() > first.len(), "a file without it has all");
+    }
 
     #[test]
     fn suites_are_chosen_once_and_in_order() {
