@@ -236,8 +236,8 @@ fn is_of(wqe: &SendWqe, header: &DdpHeader, segment_len: Option<u16>) -> bool {
     }
 }
 
-/// Whether a Write of `len` bytes may have a segment of `segment_len` bytes at `offset`: the last one
-/// ends with the Write, and none but the first is empty. Linux `siw` counts the payload alone.
+/// Whether a Write of `len` bytes may have a segment of `segment_len` bytes at `offset`: the last
+/// one ends with the Write, and none but the first is empty. Linux `siw` counts the payload alone.
 fn may_hold(len: u32, offset: u64, last: bool, segment_len: Option<u16>) -> bool {
     let len = u64::from(len);
     let Some(segment_len) = segment_len.map(u64::from) else {

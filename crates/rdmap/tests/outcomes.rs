@@ -265,8 +265,8 @@ fn the_first_fault_counts() {
     assert_eq!(ends[0].raised(), [AsyncKind::QpFatal]);
 }
 
-/// The Terminate says where the refused segment was to begin, which may be the end of a Write before
-/// it, or within it.
+/// The Terminate says where the refused segment was to begin, which may be the end of a Write
+/// before it, or within it.
 #[test]
 fn of_writes_that_touch_the_one_that_was_refused_fails() {
     const END: u64 = REGION_BYTES as u64;

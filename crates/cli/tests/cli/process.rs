@@ -206,7 +206,8 @@ fn help_is_an_answer() {
 #[test]
 fn each_line_of_its_own_is_an_object_where_json_is_asked_for() {
     let dir = Dir::new("log-format");
-    let scenario = dir.write("some.toml", "name = \"some\"\n").display().to_string();
+    let scenario =
+        dir.write("some.toml", "name = \"some\"\n[expect]\nexit = 0\n").display().to_string();
     for (line, level, message) in [
         ("--fault drop=1%;seed=3 true", "info", "going wrong on purpose: drop=1%; seed=3"),
         ("--stats true", "info", "no RDMA device was opened"),

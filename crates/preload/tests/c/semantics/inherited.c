@@ -1,6 +1,6 @@
-/* A child that posts on what it has inherited, or polls it, is told so at once, whatever the threads
- * of the parent were at when it was forked, and the connection of the parent stays. So is a child that was
- * made by the system call, of which the C library does not tell. */
+/* A child that posts on what it has inherited, or polls it, is told so at once, whatever the
+ * threads of the parent were at when it was forked, and the connection of the parent stays. So is a
+ * child that was made by the system call, of which the C library does not tell. */
 #include "pair.h"
 
 #include <pthread.h>
