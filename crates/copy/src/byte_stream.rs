@@ -19,7 +19,7 @@ use rustix::fs::{FileType, Mode};
 use weft_os::blocking::Blocking;
 use weft_session::{ChannelSender, MessageChannel};
 
-use crate::destination::{DestinationTree, EntryPlace};
+use crate::destination::{DestinationTree, EntryPlace, PartialUse};
 use crate::messages::{
     FilePiece, PIECE_MAX, ToReceiver, ToSender, parse_message, parse_replies, send_message,
     send_replies,
@@ -174,8 +174,8 @@ impl NewFile {
         let path = tree.map(RelPath::parse(b"-")?, true)?;
         let place = tree.place(&path)?.with_context(|| format!("{shown} has no place"))?;
         place.check_replaceable().with_context(|| format!("cannot make {shown}"))?;
-        let file =
-            place.beside(PART).open_partial().with_context(|| format!("cannot make {shown}"))?;
+        let part = place.beside(PART).open_partial(PartialUse::Anew);
+        let file = part.with_context(|| format!("cannot make {shown}"))?;
         let empty = || -> io::Result<()> {
             forget_record(&place)?;
             file.set_len(0)

@@ -8,6 +8,7 @@
 //! Order: [`DestinationTree::open`]; [`DestinationTree::place`] for each path; then the rest.
 
 mod attributes;
+mod kept;
 mod written;
 
 use std::ffi::{OsStr, OsString};
@@ -17,23 +18,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use weft_sync::Mutex;
 
+pub use self::kept::PartialUse;
 use self::written::WrittenSystems;
 use crate::messages::{SourceTime, is_single};
 use crate::rel_path::{LINK, RelPath, companion, escape};
 
 /// All that a mode may have.
 const ALL_MODE_BITS: u32 = 0o7777;
-/// How long another copy that writes the same file may take to end, in steps of [`LOCK_PAUSE`]: one
-/// that was killed here lives on there for as long as it takes to notice.
-const LOCK_TRIES: u32 = 60;
-const LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// Links that lead on from the destination, at most, as Linux has it.
 const LINKS_MAX: usize = 40;
 
@@ -108,69 +105,6 @@ impl EntryPlace {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::openat(&*self.dir, &self.name, flags, Mode::empty())?;
         Ok(fd.into())
-    }
-
-    /// Opens a partial file there, which nobody else writes meanwhile. It is made if it is missing.
-    ///
-    /// # Errors
-    /// It cannot be opened, or another copy goes on writing it.
-    pub fn open_partial(&self) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for _ in 0..LOCK_TRIES {
-            let mode = Mode::RUSR | Mode::WUSR;
-            let open = || rustix::fs::openat(&*self.dir, &self.name, flags, mode);
-            let file: File = match open() {
-                // A copy that ended late had given it the mode of its source already.
-                Err(Errno::ACCESS) if self.make_writable()? => open()?,
-                Err(Errno::ACCESS) => {
-                    std::thread::park_timeout(LOCK_PAUSE);
-                    continue;
-                }
-                file => file?,
-            }
-            .into();
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => {
-                    std::thread::park_timeout(LOCK_PAUSE);
-                    continue;
-                }
-                Err(errno) => return Err(errno.into()),
-            }
-            // Whoever had the lock may have renamed it.
-            let opened = rustix::fs::fstat(&file)?;
-            if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
-                return Err(io::Error::other("its partial file is no regular file"));
-            }
-            if self.stat()?.is_some_and(|there| is_same(&there, &opened)) {
-                return Ok(file);
-            }
-        }
-        Err(io::Error::other("another copy is writing it"))
-    }
-
-    /// Lets its owner read and write the file there, unless another copy is about to finish it;
-    /// whether it did.
-    fn make_writable(&self) -> io::Result<bool> {
-        let file = match self.read() {
-            // It is not there, or may not be opened at all: whoever asks was refused for good.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Errno::ACCESS.into());
-            }
-            file => file?,
-        };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Ok(false),
-            locked => locked?,
-        }
-        // Whoever had the lock may have renamed it.
-        let opened = rustix::fs::fstat(&file)?;
-        let is_there = self.stat()?.is_some_and(|there| is_same(&there, &opened));
-        if is_there && FileType::from_raw_mode(opened.st_mode) == FileType::RegularFile {
-            rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
-            return Ok(true);
-        }
-        Ok(false)
     }
 
     /// Gives what is there the name of `to`, in place of what had it.
@@ -471,7 +405,7 @@ mod tests {
         fs::create_dir(dir.path("sub")).unwrap();
         set_mode(&dir.path("sub"), 0o555);
         let place = tree.unwrap().place(&RelPath::parse(b"sub/file").unwrap()).unwrap().unwrap();
-        let error = place.beside("weft-part").open_partial().unwrap_err();
+        let error = place.beside("weft-part").open_partial(PartialUse::Anew).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     }
 

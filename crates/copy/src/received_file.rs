@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use weft_os::clock::{self, Moment};
 use weft_sync::Mutex;
 
-use crate::destination::{DestinationTree, EntryPlace};
+use crate::destination::{DestinationTree, EntryPlace, PartialUse};
 use crate::messages::{FilePiece, ListedEntry, PIECE_MAX};
 use crate::partial::{FINISH, FinishStep, PartialFile};
 use crate::record::{CopyRecord, RECORD_MAX, SourceIdentity};
@@ -66,15 +66,14 @@ pub(crate) struct PieceStep {
 impl LargeFile {
     pub fn open(place: &EntryPlace, source: SourceIdentity, reads_back: bool) -> io::Result<Self> {
         let part = place.beside(PART);
-        let file = part.open_partial()?;
-        let stat = rustix::fs::fstat(&file)?;
-        let record = read_record(place).filter(|record| {
-            u64::try_from(stat.st_size).is_ok_and(|there| there >= record.verified.end())
-        });
-        let partial = PartialFile::new(source, stat.st_ino, record);
+        let mut file = part.open_partial(PartialUse::Resume)?;
+        let mut partial = partial_of(&file, source, read_record(place))?;
         let is_resumed = partial.kept() > 0;
         if !is_resumed {
             // What is there is of another source.
+            drop(file);
+            file = part.open_partial(PartialUse::Anew)?;
+            partial = partial_of(&file, source, None)?;
             forget_record(place)?;
             file.set_len(0)?;
         }
@@ -214,6 +213,19 @@ impl LargeFile {
     }
 }
 
+/// What is known of a partial file, which is open, by a record.
+fn partial_of(
+    file: &File,
+    source: SourceIdentity,
+    record: Option<CopyRecord>,
+) -> io::Result<PartialFile> {
+    let stat = rustix::fs::fstat(file)?;
+    let is_there = |record: &CopyRecord| {
+        u64::try_from(stat.st_size).is_ok_and(|there| there >= record.verified.end())
+    };
+    Ok(PartialFile::new(source, stat.st_ino, record.filter(is_there)))
+}
+
 /// Removes a partial file whose attributes cannot be set, and its record, since the same copy again
 /// would not get any further with it; whether it did. After an error that ends the whole copy it
 /// stays.
@@ -257,7 +269,7 @@ fn read_back(file: &File, pieces: &[FilePiece]) -> io::Result<()> {
 
 fn read_record(place: &EntryPlace) -> Option<CopyRecord> {
     let mut bytes = Vec::new();
-    let file = place.beside(RECORD).read().ok()?;
+    let file = place.beside(RECORD).read_kept().ok()?;
     file.take(RECORD_MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
     CopyRecord::decode(&bytes)
 }
@@ -267,7 +279,7 @@ fn read_record(place: &EntryPlace) -> Option<CopyRecord> {
 pub(crate) fn forget_record(place: &EntryPlace) -> io::Result<()> {
     let record = place.beside(RECORD);
     if record.stat()?.is_some() {
-        record.remove()?;
+        record.remove_kept()?;
         rustix::fs::fsync(&*place.dir)?;
     }
     Ok(())
@@ -275,7 +287,7 @@ pub(crate) fn forget_record(place: &EntryPlace) -> io::Result<()> {
 
 fn write_record(place: &EntryPlace, record: &[u8]) -> io::Result<()> {
     let new = place.beside(NEW_RECORD);
-    let mut file = new.open_partial()?;
+    let mut file = new.open_partial(PartialUse::Anew)?;
     file.set_len(0)?;
     file.write_all(record)?;
     rustix::fs::fdatasync(&file)?;
@@ -294,7 +306,7 @@ pub(crate) fn write_small(
     let bytes = piece.map_or(&[][..], |(_, bytes)| bytes);
     tree.writes_in(&place.dir)?;
     let part = place.beside(PART);
-    let file = part.open_partial()?;
+    let file = part.open_partial(PartialUse::Anew)?;
     forget_record(place)?;
     if file.metadata()?.len() > bytes.len() as u64 {
         file.set_len(0)?;
@@ -470,5 +482,35 @@ mod tests {
         drop(file);
         let first = 0..PIECE_MAX;
         assert_eq!(open(3).wants(), [first]);
+    }
+
+    /// Nor is a partial file: both may be of somebody else.
+    #[test]
+    fn a_record_that_others_could_write_is_not_believed() {
+        use std::os::unix::fs::PermissionsExt;
+        const SIZE: u64 = 2 * PIECE_MAX;
+        for (suffix, mode, is_kept) in [
+            (RECORD, 0o600, true),
+            (RECORD, 0o602, false),
+            (RECORD, 0o620, false),
+            // As after a kill while it was finished.
+            (PART, 0o644, true),
+            (PART, 0o664, false),
+        ] {
+            let dir = weft_testkit::Dir::new("record-of-others");
+            let (_, place) = tree(&dir);
+            let bytes = vec![7; PIECE_MAX as usize];
+            let hash = Some(*blake3::hash(&bytes).as_bytes());
+            let piece = FilePiece { file: 0, offset: 0, len: PIECE_MAX, hash, is_last: false };
+            let file = open(&place, SIZE, 1);
+            file.take(&piece, Some(&bytes)).unwrap();
+            file.checkpoint(&place).unwrap();
+            drop(file);
+            let path = dir.path(place.beside(suffix).name.to_str().unwrap());
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let start = if is_kept { PIECE_MAX } else { 0 };
+            let wanted = open(&place, SIZE, 1).wants();
+            assert_eq!(wanted, std::slice::from_ref(&(start..SIZE)), "{suffix} {mode:o}");
+        }
     }
 }
