@@ -3,10 +3,11 @@
 //! Each message is a frame: its kind, three zero bytes, its length (32 bits, little-endian), its
 //! bytes. ssh's own flow control holds the sender back.
 //!
-//! A thread reads, because nothing else could be told to whoever reads: that this side gives up.
+//! One thread reads and one writes, because nothing else could be told to whoever does: that this
+//! side gives up. A peer that reads nothing thus holds up no call that is to end.
 //!
-//! Invariant: a frame is written whole under a lock, and no more than two messages are read ahead
-//! of who takes them, so memory is bounded by three messages.
+//! Invariant: one frame is written at a time, and no more than two messages are read ahead of who
+//! takes them, so memory is bounded by four messages.
 //!
 //! Order: [`PipeLink::new`]; then any calls; [`PipeLink::finish`].
 
@@ -16,10 +17,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use weft_sync::{Condvar, Mutex};
+use weft_os::clock;
+use weft_sync::{Condvar, Mutex, MutexGuard};
 
-use crate::MESSAGE_MAX;
 use crate::channel::ChannelTraffic;
+use crate::{END_LIMIT, MESSAGE_MAX};
 
 const DATA: u8 = 0;
 const CLOSE: u8 = 1;
@@ -29,6 +31,11 @@ const HEADER: usize = 8;
 struct PipeState {
     /// Nobody has taken it yet.
     arrived: Option<Vec<u8>>,
+    /// The frame that is to be written, until the thread that writes has taken it.
+    leaving: Option<Vec<u8>>,
+    /// Frames that were given to that thread, and how many of them it has written.
+    given: u64,
+    written: u64,
     failure: Option<String>,
     is_closed_by_peer: bool,
 }
@@ -38,59 +45,55 @@ impl PipeState {
     fn is_over(&self) -> bool {
         self.is_closed_by_peer || self.failure.is_some()
     }
+
+    /// Whether a frame is not written yet.
+    fn is_writing(&self) -> bool {
+        self.written < self.given
+    }
 }
 
-/// What the thread that reads shares with the others.
+/// What the threads that read and write share with the others.
 #[derive(Default)]
-struct PipeIncoming {
+struct PipeShared {
     state: Mutex<PipeState>,
     changed: Condvar,
 }
 
 pub(crate) struct PipeLink {
-    output: Mutex<Box<dyn Write + Send>>,
-    incoming: Arc<PipeIncoming>,
+    shared: Arc<PipeShared>,
     pub traffic: Arc<ChannelTraffic>,
 }
 
 impl PipeLink {
-    pub fn new(mut input: Box<dyn Read + Send>, output: Box<dyn Write + Send>) -> Arc<Self> {
-        let incoming = Arc::new(PipeIncoming::default());
-        let reader = Arc::clone(&incoming);
-        // It is not waited for: a read ends with the process at the other side.
-        let spawned = thread::Builder::new()
-            .name("weft-ssh".into())
-            .spawn(move || while reader.take_in(read_frame(&mut *input)) {});
-        if let Err(error) = spawned {
-            incoming.fail(&format!("no thread is left: {error}"));
-        }
-        Arc::new(Self { output: Mutex::new(output), incoming, traffic: Arc::default() })
+    pub fn new(mut input: Box<dyn Read + Send>, mut output: Box<dyn Write + Send>) -> Arc<Self> {
+        let shared = Arc::new(PipeShared::default());
+        let (reader, writer) = (Arc::clone(&shared), Arc::clone(&shared));
+        // They are not waited for: what they do ends with the process at the other side.
+        shared.start(move || while reader.take_in(read_frame(&mut *input)) {});
+        shared.start(move || while writer.write_out(&mut *output) {});
+        Arc::new(Self { shared, traffic: Arc::default() })
     }
 
     pub fn send(&self, parts: &[&[u8]]) -> Result<()> {
-        self.check()?;
         let len: usize = parts.iter().map(|part| part.len()).sum();
         ensure!(len <= MESSAGE_MAX, "a message of {len} bytes is too long");
-        self.write_frame(DATA, parts, len).inspect_err(|error| self.fail(&format!("{error:#}")))?;
+        let PipeShared { state, changed } = &*self.shared;
+        let is_taken = |state: &mut PipeState| state.is_writing() && state.failure.is_none();
+        let mut state = changed.wait_while(state.lock(), is_taken);
+        let number = self.shared.give(&mut state, DATA, parts, len)?;
+        let waits = |state: &mut PipeState| state.written < number && state.failure.is_none();
+        let state = changed.wait_while(state, waits);
+        if state.written < number {
+            bail!("{}", state.failure.as_deref().unwrap_or_default());
+        }
+        drop(state);
         self.traffic.count_sent(len);
         self.traffic.count_delivered(len);
         Ok(())
     }
 
-    fn write_frame(&self, kind: u8, parts: &[&[u8]], len: usize) -> Result<()> {
-        let mut header = [0; HEADER];
-        header[0] = kind;
-        header[4..].copy_from_slice(&u32::try_from(len)?.to_le_bytes());
-        let mut output = self.output.lock();
-        let written = output
-            .write_all(&header)
-            .and_then(|()| parts.iter().try_for_each(|part| output.write_all(part)))
-            .and_then(|()| output.flush());
-        written.context("writing to ssh")
-    }
-
     pub fn recv(&self) -> Result<Option<Vec<u8>>> {
-        let PipeIncoming { state, changed } = &*self.incoming;
+        let PipeShared { state, changed } = &*self.shared;
         let waits = |state: &mut PipeState| state.arrived.is_none() && !state.is_over();
         let mut state = changed.wait_while(state.lock(), waits);
         if let Some(bytes) = state.arrived.take() {
@@ -108,16 +111,14 @@ impl PipeLink {
     /// Says that nothing follows, and drops what comes until the peer says so too, for `limit` at
     /// most.
     pub fn finish(&self, limit: Duration) -> Result<()> {
-        self.write_frame(CLOSE, &[], 0)?;
-        let PipeIncoming { state, changed } = &*self.incoming;
-        // What arrives is dropped, and the thread that reads goes on.
+        let began = clock::now();
+        let state = self.say_the_end(limit)?;
         let is_open = |state: &mut PipeState| {
-            if state.arrived.take().is_some() {
-                changed.notify_all();
-            }
-            !state.is_over()
+            self.shared.drop_arrived(state);
+            !state.is_over() || (state.is_writing() && state.failure.is_none())
         };
-        let state = changed.wait_timeout_while(state.lock(), limit, is_open);
+        let left = limit.saturating_sub(began.elapsed());
+        let state = self.shared.changed.wait_timeout_while(state, left, is_open);
         match (state.is_closed_by_peer, &state.failure) {
             (true, _) => Ok(()),
             (false, Some(reason)) => bail!("{reason}"),
@@ -127,19 +128,29 @@ impl PipeLink {
 
     /// Says that nothing follows, and reads nothing more.
     pub fn leave(&self) {
-        let _ = self.write_frame(CLOSE, &[], 0);
+        if let Ok(state) = self.say_the_end(END_LIMIT) {
+            let waits = |state: &mut PipeState| state.is_writing() && state.failure.is_none();
+            drop(self.shared.changed.wait_timeout_while(state, END_LIMIT, waits));
+        }
         self.fail("the channel is finished");
     }
 
-    pub fn fail(&self, reason: &str) {
-        self.incoming.fail(reason);
+    /// Gives the last frame to the thread that writes, once it has written those before.
+    fn say_the_end(&self, limit: Duration) -> Result<MutexGuard<'_, PipeState>> {
+        let PipeShared { state, changed } = &*self.shared;
+        let is_taken = |state: &mut PipeState| {
+            self.shared.drop_arrived(state);
+            state.is_writing() && state.failure.is_none()
+        };
+        let mut state = changed.wait_timeout_while(state.lock(), limit, is_taken);
+        let is_late = state.is_writing() && state.failure.is_none();
+        ensure!(!is_late, "the far end did not finish in time");
+        self.shared.give(&mut state, CLOSE, &[], 0)?;
+        Ok(state)
     }
 
-    fn check(&self) -> Result<()> {
-        match &self.incoming.state.lock().failure {
-            Some(reason) => Err(anyhow!("{reason}")),
-            None => Ok(()),
-        }
+    pub fn fail(&self, reason: &str) {
+        self.shared.fail(reason);
     }
 }
 
@@ -149,7 +160,49 @@ impl Drop for PipeLink {
     }
 }
 
-impl PipeIncoming {
+impl PipeShared {
+    fn start(&self, work: impl FnOnce() + Send + 'static) {
+        let spawned = thread::Builder::new().name("weft-ssh".into()).spawn(work);
+        if let Err(error) = spawned {
+            self.fail(&format!("no thread is left: {error}"));
+        }
+    }
+
+    /// Gives a frame to the thread that writes, which is idle; the frame's number.
+    fn give(&self, state: &mut PipeState, kind: u8, parts: &[&[u8]], len: usize) -> Result<u64> {
+        if let Some(reason) = &state.failure {
+            bail!("{reason}");
+        }
+        let mut frame = Vec::with_capacity(HEADER + len);
+        frame.extend([kind, 0, 0, 0]);
+        frame.extend(u32::try_from(len)?.to_le_bytes());
+        parts.iter().for_each(|part| frame.extend_from_slice(part));
+        state.leaving = Some(frame);
+        state.given += 1;
+        self.changed.notify_all();
+        Ok(state.given)
+    }
+
+    /// Writes the next frame; whether another may follow.
+    fn write_out(&self, output: &mut dyn Write) -> bool {
+        let is_idle = |state: &mut PipeState| state.leaving.is_none() && state.failure.is_none();
+        let frame = self.changed.wait_while(self.state.lock(), is_idle).leaving.take();
+        let Some(frame) = frame else { return false };
+        match output.write_all(&frame).and_then(|()| output.flush()) {
+            Ok(()) => self.state.lock().written += 1,
+            Err(error) => self.fail(&format!("writing to ssh: {error}")),
+        }
+        self.changed.notify_all();
+        true
+    }
+
+    /// What has arrived is not wanted, and the thread that reads goes on.
+    fn drop_arrived(&self, state: &mut PipeState) {
+        if state.arrived.take().is_some() {
+            self.changed.notify_all();
+        }
+    }
+
     fn fail(&self, reason: &str) {
         self.state.lock().failure.get_or_insert_with(|| reason.to_owned());
         self.changed.notify_all();
@@ -218,6 +271,25 @@ mod tests {
         let link = PipeLink::new(Box::new(read), Box::new(back_write));
         let error = link.finish(Duration::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    /// More than a pipe holds is never read.
+    #[test]
+    fn who_waits_for_room_hears_that_this_side_gives_up() {
+        let ((read, _write), (_back_read, back_write)) =
+            (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        let link = PipeLink::new(Box::new(read), Box::new(back_write));
+        let sending = thread::spawn({
+            let link = Arc::clone(&link);
+            move || while link.send(&[&[7; MESSAGE_MAX]]).is_ok() {}
+        });
+        let began = |state: &mut PipeState| !state.is_writing();
+        drop(link.shared.changed.wait_while(link.shared.state.lock(), began));
+        let error = link.finish(Duration::from_millis(1)).unwrap_err();
+        assert!(error.to_string().contains("in time"), "{error}");
+        link.fail("what it says is nonsense");
+        sending.join().unwrap();
+        link.leave();
     }
 
     /// Its peer says nothing, and waits for what somebody else has to say.
