@@ -213,7 +213,9 @@ fn copy(args: &CpArgs, route: &CopyRoute, meter: &Meter) -> Result<()> {
                 let (asked, taken) = (AskedNames::of(sources, options.recursive), taken.as_ref());
                 let channel = session.channel();
                 receive::receive(channel, destination, &options, Some(asked), taken, meter)?;
-                session.close()
+                // All is there and durable, whether the far end hears it in time or not.
+                let _ = session.close();
+                Ok(())
             })
         }
         CopyRoute::FromStdin { host, destination } => {

@@ -12,6 +12,7 @@
 //!
 //! Order: [`receive`] is all.
 
+mod ending;
 mod late;
 mod open_files;
 mod workers;
@@ -26,6 +27,7 @@ use rustix::fs::FileType;
 use weft_session::{ChannelSender, MessageChannel};
 use weft_sync::Mutex;
 
+use self::ending::EndWatch;
 use self::late::LateEntries;
 use self::open_files::{OpenFiles, WantedFile};
 use crate::asked_names::AskedNames;
@@ -45,6 +47,8 @@ use crate::work_queue::WorkQueue;
 const WORKERS_MAX: usize = 4;
 /// Messages that wait for a worker, at most.
 const QUEUE_MAX: usize = 64;
+/// Replies that wait to be sent, at most, before the next message of the sender is taken.
+const REPLIES_MAX: usize = 1024;
 /// Why a file is refused that has the name of what a copy keeps beside another.
 const IS_COMPANION: &str = "its name is that of a partial file of a copy";
 
@@ -92,6 +96,7 @@ struct FileReceiver<'a> {
     /// Files that are not there as the sender has them: a link to one would have other content.
     failed: PathSet,
     is_finished: AtomicBool,
+    end: EndWatch,
     to: ChannelSender,
 }
 
@@ -129,7 +134,7 @@ pub fn receive(
         meter,
         tree,
         files: Mutex::default(),
-        replies: WorkQueue::new(usize::MAX),
+        replies: WorkQueue::new(REPLIES_MAX),
         work: WorkQueue::new(QUEUE_MAX),
         spare: Mutex::default(),
         disk: WorkQueue::new(usize::MAX),
@@ -137,13 +142,13 @@ pub fn receive(
         late: Mutex::default(),
         failed: PathSet::default(),
         is_finished: AtomicBool::new(false),
+        end: EndWatch::default(),
         to,
     };
     let outcome = thread::scope(|scope| receiver.run(scope, channel));
     let outcome = receiver.why(outcome);
-    if let Err(error) = &outcome {
+    if outcome.is_err() {
         receiver.keep();
-        let _ = send_replies(&receiver.to, &[ToSender::Fatal(format!("{error:#}"))]);
     }
     outcome
 }
@@ -152,19 +157,24 @@ impl FileReceiver<'_> {
     fn run<'scope>(
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
-        channel: &MessageChannel,
+        channel: &'scope MessageChannel,
     ) -> Result<()> {
         let count = thread::available_parallelism().map_or(1, usize::from).clamp(2, WORKERS_MAX);
         let workers: Vec<_> = (0..count).map(|_| scope.spawn(|| self.work())).collect();
         let flusher = scope.spawn(|| self.flush());
         let replier = scope.spawn(|| self.reply());
+        scope.spawn(|| self.end.limit(channel));
         let outcome = self.listen(channel);
+        if let Err(error) = &outcome {
+            self.give_up(error);
+        }
         self.work.close();
         workers.into_iter().for_each(|worker| _ = worker.join());
         self.disk.close();
         let _ = flusher.join();
         self.replies.close();
         let _ = replier.join();
+        self.end.over();
         outcome
     }
 
@@ -179,8 +189,11 @@ impl FileReceiver<'_> {
     fn reply(&self) {
         while let Some(replies) = self.replies.take_all() {
             if send_replies(&self.to, &replies).is_err() {
-                // The thread that receives meets the same failure.
-                return;
+                // The thread that receives meets the same failure, and waits for no room here.
+                return self.replies.close();
+            }
+            if replies.contains(&ToSender::Finished) {
+                self.end.begin();
             }
         }
     }
@@ -215,6 +228,8 @@ impl FileReceiver<'_> {
                 }
             }
             self.replies.wake();
+            // A sender that lists and does not read has to wait.
+            self.replies.wait_for_room();
         }
         let is_finished = self.is_finished.load(Ordering::Acquire);
         ensure!(is_finished, "the far end stopped before the copy was over");
@@ -303,9 +318,8 @@ impl FileReceiver<'_> {
         let why = format!("{}: {error}", self.tree.show(path));
         ensure!(!is_fatal(error), "{why}");
         self.meter.problem(&why);
-        // At the end, when the thread that replies has ended, it is said from here.
-        let said = ToSender::Problem(why);
-        if self.replies.add(said.clone()) { Ok(()) } else { send_replies(&self.to, &[said]) }
+        self.replies.add(ToSender::Problem(why));
+        Ok(())
     }
 
     fn make_symlink(&self, path: &RelPath, entry: &ListedEntry, target: &[u8]) -> io::Result<()> {
@@ -463,8 +477,10 @@ impl FileReceiver<'_> {
     fn give_up(&self, error: &anyhow::Error) {
         let why = format!("{error:#}");
         self.fatal.lock().get_or_insert_with(|| why.clone());
-        // Before the channel ends, the far end hears why.
-        let _ = send_replies(&self.to, &[ToSender::Fatal(why)]);
+        // Before the channel ends, the far end hears why, if it reads: it is the last word.
+        self.replies.add(ToSender::Fatal(why));
+        self.replies.close();
+        self.end.begin();
         self.work.close();
     }
 

@@ -181,7 +181,8 @@ impl FileSender<'_> {
         Ok(())
     }
 
-    /// Takes what the receiver says, to the end.
+    /// Takes what the receiver says, to the end. It sends nothing: a receiver may wait until what
+    /// it says is taken before it takes more.
     fn listen(&self, channel: &MessageChannel) -> Result<()> {
         let mut receiver = channel.receiver();
         while let Some(message) = receiver.recv()? {
@@ -211,11 +212,8 @@ impl FileSender<'_> {
         let file = self.state.lock().files.get(&number).cloned();
         let file = file.context("the far end wants a file that was not listed")?;
         wanted_bytes(ranges, file.source.size)?;
-        let Wanted { ranges, needs_last, sent, failure } =
+        let Wanted { ranges, needs_last, sent } =
             file.want(ranges).context("the far end wants a file twice")?;
-        if let Some(why) = failure {
-            return self.tell_failure(number, why);
-        }
         self.count(sent);
         let mut pieces = Vec::new();
         for (start, end) in ranges {
@@ -313,7 +311,11 @@ impl FileSender<'_> {
                     self.count(count);
                     pieces.push(piece);
                 }
-                Ok(None) => {}
+                Ok(None) => {
+                    if let Some(why) = file.take_untold() {
+                        self.tell_failure(file.number, why)?;
+                    }
+                }
                 Err(error) => self.fail(&file, &error)?,
             }
         }

@@ -55,16 +55,14 @@ struct SentProgress {
 }
 
 /// What is to be done once the receiver has said what it wants of a file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Ranges that are to be read.
     pub ranges: Vec<(u64, u64)>,
-    /// All were read already: one more piece, which is empty, is to say so.
+    /// All were read already, or it cannot be read: one more piece, which is empty, is to say so.
     pub needs_last: bool,
     /// What counts now.
     pub sent: BytesCount,
-    /// Why it cannot be read; nothing else is to be done then.
-    pub failure: Option<String>,
 }
 
 impl SentFile {
@@ -99,6 +97,9 @@ impl SentFile {
         if std::mem::replace(&mut progress.is_wanted, true) {
             return None;
         }
+        if progress.has_failed {
+            return Some(Wanted { needs_last: true, ..Wanted::default() });
+        }
         let unasked = progress.unasked;
         let behind = |&(start, end): &(u64, u64)| (start.max(unasked), end);
         let ranges: Vec<_> = ranges.iter().map(behind).filter(|(start, end)| start < end).collect();
@@ -106,12 +107,7 @@ impl SentFile {
         progress.left += more;
         let mut sent = std::mem::take(&mut progress.sent);
         sent.done += size - unasked - more;
-        Some(Wanted {
-            ranges,
-            needs_last: progress.left == 0 && unasked < size,
-            sent,
-            failure: progress.untold.take(),
-        })
+        Some(Wanted { ranges, needs_last: progress.left == 0 && unasked < size, sent })
     }
 
     /// Reads a piece to the start of `room`, and gives what counts by it; nothing if the file is
@@ -185,6 +181,12 @@ impl SentFile {
         None
     }
 
+    /// Why it cannot be read, if it is wanted and nobody was told.
+    pub fn take_untold(&self) -> Option<String> {
+        let mut progress = self.progress.lock();
+        if progress.is_wanted { progress.untold.take() } else { None }
+    }
+
     /// Nothing more is to be read. Whether it was told that it could not be.
     pub fn close(&self) -> bool {
         let closed = SentProgress { has_failed: true, ..SentProgress::default() };
@@ -232,8 +234,10 @@ mod tests {
     fn what_fails_unasked_is_told_once_it_is_wanted() {
         let file = gone("wanted", 100);
         fail_unasked(&file);
-        let wanted = file.want(&[(0, 100)]).unwrap();
-        assert!(wanted.failure.is_some_and(|why| why.contains("weft-sent")));
+        assert_eq!(file.take_untold(), None);
+        assert!(file.want(&[(0, 100)]).unwrap().needs_last, "who reads is to tell");
+        assert!(file.take_untold().is_some_and(|why| why.contains("weft-sent")));
+        assert_eq!(file.take_untold(), None, "it is told once");
         assert!(file.want(&[]).is_none(), "it is wanted twice");
         assert!(file.close(), "it was told");
     }

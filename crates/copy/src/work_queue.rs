@@ -59,6 +59,13 @@ impl<T> WorkQueue<T> {
         !state.is_closed
     }
 
+    /// Waits until one that is put would not wait, or the queue is closed.
+    pub fn wait_for_room(&self) {
+        let is_full =
+            |state: &mut QueueState<T>| state.waiting.len() >= self.most && !state.is_closed;
+        drop(self.drained.wait_while(self.state.lock(), is_full));
+    }
+
     /// Wakes who takes, if something waits.
     pub fn wake(&self) {
         if !self.state.lock().waiting.is_empty() {
@@ -91,5 +98,38 @@ impl<T> WorkQueue<T> {
         self.state.lock().is_closed = true;
         self.filled.notify_all();
         self.drained.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_for_room_goes_on_once_all_is_taken_or_it_is_closed() {
+        for is_closed in [false, true] {
+            let queue = Arc::new(WorkQueue::new(2));
+            assert!(queue.add(1));
+            queue.wait_for_room();
+            assert!(queue.add(2) && queue.add(3));
+            let waiting = thread::spawn({
+                let queue = Arc::clone(&queue);
+                move || {
+                    queue.wait_for_room();
+                    let state = queue.state.lock();
+                    (state.waiting.len(), state.is_closed)
+                }
+            });
+            if is_closed {
+                queue.close();
+            } else {
+                assert_eq!(queue.take_all().unwrap().len(), 3);
+            }
+            let left = if is_closed { 3 } else { 0 };
+            assert_eq!(waiting.join().unwrap(), (left, is_closed));
+        }
     }
 }

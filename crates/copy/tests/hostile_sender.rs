@@ -355,3 +355,42 @@ fn more_open_files_than_agreed_are_refused() {
     let error = receive_from(&dir.path("to"), messages).unwrap_err();
     assert!(error.contains("stopped before the copy was over"), "{error}");
 }
+
+/// Receives from a sender that says this, reads nothing and does not close.
+fn receive_unread(name: &str, messages: &[ToReceiver]) -> Result<(), String> {
+    let dir = places(name);
+    let (near, far) = joined();
+    let path = dir.path("to").into_os_string().into_encoded_bytes();
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            // It fails where the receiver takes no more.
+            messages.iter().try_for_each(|message| send_message(&far.sender(), message, &[]))
+        });
+        let meter = Meter::new(ShowStyle::Silent, false);
+        let options = CopyOptions { recursive: true, ..CopyOptions::default() };
+        let asked = AskedNames::of(&[b"dir/".to_vec()], true);
+        receive::receive(&near, &path, &options, Some(asked), None, &meter)
+    });
+    outcome.map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn nonsense_of_a_sender_that_does_not_read_ends_the_copy() {
+    // Links without a directory: what is said of them is more than a pipe holds.
+    let missing = "d/".repeat(2000);
+    let link = |number: u32| {
+        entry(&format!("{missing}{number}"), ListedKind::Symlink { target: b"x".to_vec() })
+    };
+    let mut messages = vec![begin().0];
+    for first in [0, 50, 100, 150] {
+        messages.push(ToReceiver::Entries((first..first + 50).map(link).collect()));
+    }
+    messages.push(begin().0);
+    let error = receive_unread("unread-nonsense", &messages).unwrap_err();
+    assert!(error.contains("began twice"), "{error}");
+}
+
+#[test]
+fn a_sender_that_does_not_close_ends_no_later() {
+    receive_unread("unclosed", &[begin().0, done().0]).unwrap();
+}
