@@ -7,7 +7,7 @@
 //! meanwhile; [`LargeFile::finish`] once it is whole. [`write_small`] is all for a small file.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -39,6 +39,8 @@ pub(crate) struct LargeFile {
     size: u64,
     /// Some of its bytes were there before, so holes have to be made.
     is_resumed: bool,
+    /// BLAKE3 of the source, if content is compared.
+    digest: Option<[u8; 32]>,
     reads_back: bool,
     state: Mutex<LargeState>,
     is_checkpoint_due: AtomicBool,
@@ -81,6 +83,7 @@ impl LargeFile {
             file,
             size: source.size,
             is_resumed,
+            digest: source.digest,
             reads_back,
             state: Mutex::new(LargeState { partial, unread: Vec::new(), is_whole: false }),
             is_checkpoint_due: AtomicBool::new(false),
@@ -186,6 +189,14 @@ impl LargeFile {
         // A hole at the end. Not before: a power failure could leave all of the length, and none of
         // the bytes of a file that is not flushed.
         self.file.set_len(self.size)?;
+        if !self.is_as_source()? {
+            remove_partial(place)?;
+            *is_finished = true;
+            return Err(io::Error::other(
+                "its partial file was changed since it was written, and is removed; run the same \
+                 command again",
+            ));
+        }
         for step in FINISH {
             match step {
                 FinishStep::SetAttributes => {
@@ -211,6 +222,22 @@ impl LargeFile {
         }
         Ok(())
     }
+
+    /// Whether what is kept of an earlier copy is still what was verified then, as far as the
+    /// content of the source is known. What came in this copy was verified as it came.
+    fn is_as_source(&self) -> io::Result<bool> {
+        let Some(digest) = self.digest.filter(|_| self.is_resumed) else { return Ok(true) };
+        if self.reads_back {
+            rustix::fs::fdatasync(&self.file)?;
+            // Only a request; where it is not heeded the cache is compared.
+            let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+        }
+        let mut file = &self.file;
+        file.rewind()?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(file)?;
+        Ok(*hasher.finalize().as_bytes() == digest)
+    }
 }
 
 /// What is known of a partial file, which is open, by a record.
@@ -233,9 +260,13 @@ fn discard_refused(place: &EntryPlace, error: &io::Error) -> io::Result<bool> {
     if is_fatal(error) {
         return Ok(false);
     }
-    remove_records(place)?;
-    place.beside(PART).remove()?;
+    remove_partial(place)?;
     Ok(true)
+}
+
+fn remove_partial(place: &EntryPlace) -> io::Result<()> {
+    remove_records(place)?;
+    place.beside(PART).remove()
 }
 
 fn remove_records(place: &EntryPlace) -> io::Result<()> {
@@ -511,6 +542,37 @@ mod tests {
             let start = if is_kept { PIECE_MAX } else { 0 };
             let wanted = open(&place, SIZE, 1).wants();
             assert_eq!(wanted, std::slice::from_ref(&(start..SIZE)), "{suffix} {mode:o}");
+        }
+    }
+
+    #[test]
+    fn what_has_changed_since_an_earlier_copy_does_not_become_the_file_where_content_counts() {
+        const SIZE: u64 = 2 * PIECE_MAX;
+        let whole = vec![7; SIZE as usize];
+        let (digest, modified) = (Some(*blake3::hash(&whole).as_bytes()), SourceTime::default());
+        let source = SourceIdentity { size: SIZE, modified, digest };
+        let bytes = &whole[..PIECE_MAX as usize];
+        let hash = Some(*blake3::hash(bytes).as_bytes());
+        let piece =
+            |offset| FilePiece { file: 0, offset, len: PIECE_MAX, hash, is_last: offset > 0 };
+        for (is_changed, reads_back) in [(false, false), (true, false), (false, true), (true, true)]
+        {
+            let dir = weft_testkit::Dir::new("changed-partial");
+            let (tree, place) = tree(&dir);
+            let first = LargeFile::open(&place, source, reads_back).unwrap();
+            first.take(&piece(0), Some(bytes)).unwrap();
+            first.checkpoint(&place).unwrap();
+            if is_changed {
+                first.file.write_all_at(b"other", 10).unwrap();
+            }
+            drop(first);
+            let resumed = LargeFile::open(&place, source, reads_back).unwrap();
+            assert!(resumed.is_resumed);
+            assert!(resumed.take(&piece(PIECE_MAX), Some(bytes)).unwrap().is_whole);
+            let finished = resumed.finish(&tree, &place, &entry(SIZE));
+            assert_eq!(finished.is_err(), is_changed, "{finished:?}");
+            let left = if is_changed { vec![] } else { vec!["big"] };
+            assert_eq!(names(&dir), left);
         }
     }
 }
