@@ -342,6 +342,10 @@ impl FileReceiver<'_> {
         digest: Option<[u8; 32]>,
         path: RelPath,
     ) -> Result<()> {
+        if i64::try_from(size).is_err() {
+            let why = format!("the far end says that it has {size} bytes, more than a file can");
+            return self.failed(number, &path, &io::Error::other(why));
+        }
         let decided = self.decide(number, &entry, size, digest, &path);
         match decided {
             Ok(FileDecision::Want) => {}

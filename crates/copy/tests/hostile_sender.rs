@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use weft_copy::asked_names::AskedNames;
 use weft_copy::messages::{
-    CopyOptions, FilePiece, ListedEntry, ListedKind, SourceTime, ToReceiver, ToSender,
+    CopyOptions, FileOutcome, FilePiece, ListedEntry, ListedKind, SourceTime, ToReceiver, ToSender,
     parse_replies, send_message,
 };
 use weft_copy::meter::{Meter, ShowStyle};
@@ -343,6 +343,42 @@ fn bytes_beyond_the_end_or_of_other_files_are_not_written() {
     receive_from(&dir.path("to"), early).unwrap_err();
     assert!(!dir.path("to/f").exists());
     assert_untouched(&dir);
+}
+
+#[test]
+fn a_file_that_is_too_long_for_any_is_named() {
+    let dir = places("too-long");
+    for size in [u64::MAX, 1 << 63] {
+        let problem = ToSender::Closed {
+            file: 0,
+            outcome: FileOutcome::Failed(format!(
+                "{}: the far end says that it has {size} bytes, more than a file can",
+                dir.path("to/f").display()
+            )),
+        };
+        let (near, far) = joined();
+        let sending = thread::spawn(move || {
+            let messages = [begin(), listed(vec![file("f", size), file("g", 4)])];
+            for (message, payload) in messages.into_iter().chain([good_piece(1, b"good"), done()]) {
+                send_message(&far.sender(), &message, &payload).unwrap();
+            }
+            let mut said = Vec::new();
+            let is_end = |said: &ToSender| matches!(said, ToSender::Finished | ToSender::Fatal(_));
+            while !said.iter().any(is_end) {
+                let message = far.receiver().recv().unwrap().unwrap();
+                said.extend(parse_replies(&message.into_bytes().unwrap()).unwrap());
+            }
+            said
+        });
+        let meter = Meter::new(ShowStyle::Silent, false);
+        let path = dir.path("to").into_os_string().into_encoded_bytes();
+        let options = CopyOptions { recursive: true, ..CopyOptions::default() };
+        receive::receive(&near, &path, &options, None, None, &meter).unwrap();
+        let said = sending.join().unwrap();
+        assert!(said.contains(&problem), "{said:?}");
+        assert_eq!(fs::read(dir.path("to/g")).unwrap(), b"good");
+        fs::remove_file(dir.path("to/g")).unwrap();
+    }
 }
 
 #[test]
