@@ -25,6 +25,9 @@ pub const PIECES_MAX: usize = 96;
 pub const OPEN_FILES_MAX: usize = 8192;
 /// The same for files of more than one piece, each of which takes a descriptor.
 pub const OPEN_LARGE_MAX: usize = 384;
+/// Ranges that are wanted of a file, at most; one of a single piece has one. The receiver holds to
+/// it, the sender insists.
+pub const RANGES_MAX: usize = 4096;
 /// Bytes of the receiver's words that go in one message, at most; one that is longer goes alone.
 const REPLIES_BYTES_MAX: usize = 32 * 1024;
 /// Bytes that one range or one word without a text takes, at most.

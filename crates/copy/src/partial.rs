@@ -14,6 +14,7 @@ use std::ops::Range;
 use anyhow::{Result, ensure};
 
 use crate::byte_ranges::ByteRanges;
+use crate::messages::RANGES_MAX;
 use crate::record::{CopyRecord, SourceIdentity};
 
 /// What a whole file needs, in order.
@@ -63,9 +64,16 @@ impl PartialFile {
         Self { durable, written, checkpoint: None, is_sent: false }
     }
 
-    /// What is missing.
+    /// What is missing: [`RANGES_MAX`] ranges at most. If there are more, the last one has some of
+    /// what is there.
     pub fn wants(&self) -> Vec<Range<u64>> {
-        self.written.gaps(self.durable.source.size)
+        let mut gaps = self.written.gaps(self.durable.source.size);
+        let end = gaps.last().map_or(0, |last| last.end);
+        gaps.truncate(RANGES_MAX);
+        if let Some(last) = gaps.last_mut() {
+            last.end = end;
+        }
+        gaps
     }
 
     /// How many bytes need not be sent.
@@ -346,6 +354,21 @@ mod tests {
         let first = CopyRecord { source: compared(1), ..record.clone() };
         assert_eq!((kept(&first, compared(1), 1), kept(&first, SHORT, 1)), (10, 10));
         assert_eq!((kept(&first, compared(2), 1), kept(&record, compared(1), 1)), (0, 0));
+    }
+
+    #[test]
+    fn not_more_ranges_are_wanted_than_agreed() {
+        let size = 10 * RANGES_MAX as u64;
+        let mut file = PartialFile::new(SourceIdentity { size, ..SOURCE }, 1, None);
+        (0..size / 2).for_each(|at| file.written(2 * at, 1).unwrap());
+        let wanted = file.wants();
+        assert_eq!(wanted.len(), RANGES_MAX);
+        assert_eq!(wanted.last().unwrap().end, size);
+        for range in wanted {
+            file.written(range.start, range.end - range.start).unwrap();
+        }
+        file.sent();
+        assert!(file.is_whole());
     }
 
     #[test]

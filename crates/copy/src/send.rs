@@ -24,7 +24,7 @@ use weft_sync::{Condvar, Mutex};
 
 use crate::messages::{
     CopyOptions, FileOutcome, ListedEntry, ListedKind, OPEN_FILES_MAX, OPEN_LARGE_MAX, PIECE_MAX,
-    ToReceiver, ToSender, parse_replies, send_message,
+    RANGES_MAX, ToReceiver, ToSender, parse_replies, send_message,
 };
 use crate::meter::{Meter, add};
 use crate::plan::{PlannedPiece, SendPlan};
@@ -212,6 +212,9 @@ impl FileSender<'_> {
         let file = self.state.lock().files.get(&number).cloned();
         let file = file.context("the far end wants a file that was not listed")?;
         wanted_bytes(ranges, file.source.size)?;
+        let most = if file.is_large() { RANGES_MAX } else { 1 };
+        let (count, shown) = (ranges.len(), file.source.show());
+        ensure!(count <= most, "the far end wants {count} ranges of {shown}: more than {most}");
         let Wanted { ranges, needs_last, sent } =
             file.want(ranges).context("the far end wants a file twice")?;
         self.count(sent);
