@@ -7,7 +7,7 @@
 
 mod flow;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use degen::link::LinkConfig;
 use degen::spec::PathSpec;
@@ -195,6 +195,7 @@ impl SimPlan {
     /// # Errors
     /// A value that cannot be understood, or too many runs.
     pub fn runs(&self) -> Result<Vec<SimRun>, SimPlanError> {
+        self.check_links()?;
         self.check_reports()?;
         let count = self.vary.values().fold(1, |all: usize, some| all.saturating_mul(some.len()));
         if count == 0 || count > RUNS_MAX {
@@ -223,8 +224,20 @@ impl SimPlan {
         Ok(runs)
     }
 
-    /// Tables and targets name metrics and values that are there.
+    /// Every link has a name of its own.
+    fn check_links(&self) -> Result<(), SimPlanError> {
+        let mut names = BTreeSet::new();
+        match self.links.iter().find(|link| !names.insert(&link.name)) {
+            Some(link) => Err(wrong("name", &link.name, "another link has this name")),
+            None => Ok(()),
+        }
+    }
+
+    /// Tables and targets name metrics and values that are there, and targets ask for something.
     fn check_reports(&self) -> Result<(), SimPlanError> {
+        if let Some(target) = self.targets.iter().find(|target| target.asks_nothing()) {
+            return Err(wrong("target", &target.name, "it needs at_least or at_most"));
+        }
         let cells = self.tables.iter().flat_map(|table| &table.cells);
         let targets = self.targets.iter().map(|target| &target.metric);
         for metric in cells.chain(targets).chain(self.figures.iter().map(|figure| &figure.metric)) {
@@ -265,6 +278,11 @@ impl SimPlan {
         if links.is_empty() {
             return Err(wrong("link", "", "a plan needs at least one"));
         }
+        let warmup_ns = time("warmup", &fill(&self.warmup))?;
+        if warmup_ns >= duration_ns {
+            let why = "nothing is counted; make it shorter than duration";
+            return Err(wrong("warmup", &fill(&self.warmup), why));
+        }
         let mut flows = Vec::new();
         for flow in &self.flows {
             flow.resolve(&fill, &links, duration_ns, &mut flows)?;
@@ -279,7 +297,7 @@ impl SimPlan {
             name: format!("{}{suffix}", self.name),
             seed: self.seed,
             duration_ns,
-            warmup_ns: time("warmup", &fill(&self.warmup))?.min(duration_ns),
+            warmup_ns,
             links: links.into_iter().map(|(link, _)| link).collect(),
             flows,
             published: self
@@ -375,14 +393,32 @@ mod tests {
         assert_eq!(controllers, ["weave", "bbr1", "weave", "bbr1"]);
     }
 
+    /// Why the plan is refused with `to` in the place of `from`.
+    fn refused(from: &str, to: &str) -> String {
+        let plan = SimPlan::parse(&PLAN.replace(from, to));
+        let error = plan.and_then(|plan| plan.runs()).unwrap_err();
+        // With its causes, as the command prints it.
+        format!("{:#}", anyhow::Error::from(error))
+    }
+
+    #[test]
+    fn a_plan_that_measures_or_asks_nothing_is_refused() {
+        assert!(refused("[vary]", "warmup = \"1s\"\n[vary]").contains("nothing is counted"));
+        assert!(
+            refused("size =", "start = \"1s\"\nsize =").contains("the run is over, after 1000ms")
+        );
+        assert!(refused("\"100ms\"", "\"1s\"").contains("`start = \"1000ms\"`"));
+        let halt = |stop: &str| format!("start = \"500ms\"\nstop = \"{stop}\"\nsize =");
+        assert!(refused("size =", &halt("600ms")).contains("`stop = \"600ms\"`"));
+        assert!(SimPlan::parse(&PLAN.replace("size =", &halt("700ms"))).unwrap().runs().is_ok());
+        let twin = "[[link]]\nname = \"core\"\npath = \"1ms\"\n[[flow]]";
+        assert!(refused("[[flow]]", twin).contains("another link has this name"));
+        let target = "[[target]]\nname = \"idle\"\nmetric = \"share\"\n[[link]]";
+        assert!(refused("[[link]]", target).contains("it needs at_least or at_most"));
+    }
+
     #[test]
     fn what_is_wrong_is_named() {
-        let refused = |from: &str, to: &str| {
-            let plan = SimPlan::parse(&PLAN.replace(from, to));
-            let error = plan.and_then(|plan| plan.runs()).unwrap_err();
-            // With its causes, as the command prints it.
-            format!("{:#}", anyhow::Error::from(error))
-        };
         assert!(refused("70ms", "70").contains("path"));
         assert!(refused("\"2\"", "\"many\"").contains("count"));
         assert!(refused("\"tcp\"", "\"carrier\"").contains("udp or tcp"));

@@ -87,6 +87,8 @@ pub struct TargetVerdict {
     pub at_least: Option<f64>,
     /// The most.
     pub at_most: Option<f64>,
+    /// Whether the value is a ratio of two runs, as with `per`, and has no unit.
+    pub is_ratio: bool,
     /// Whether all of them are within.
     pub is_reached: bool,
 }
@@ -103,6 +105,11 @@ impl PublishedFigure {
 }
 
 impl SimTarget {
+    /// Whether every value would reach it.
+    pub fn asks_nothing(&self) -> bool {
+        self.at_least.is_none() && self.at_most.is_none()
+    }
+
     /// What became of it; none if no outcome is of its kind.
     pub fn judge(&self, outcomes: &[RunOutcome]) -> Option<TargetVerdict> {
         let metric = Metric::parse(&self.metric)?;
@@ -112,7 +119,8 @@ impl SimTarget {
         reached.sort_by(|a, b| a.unwrap_or(f64::NAN).total_cmp(&b.unwrap_or(f64::NAN)));
         let (first, last) = (*reached.first()?, *reached.last()?);
         let missing = reached.iter().any(Option::is_none);
-        let worst = if self.at_most.is_some() { last } else { first };
+        let is_above = self.at_most.zip(last).is_some_and(|(most, last)| last > most);
+        let worst = if is_above || self.at_least.is_none() { last } else { first };
         let within = |value: f64| {
             self.at_least.is_none_or(|least| value >= least)
                 && self.at_most.is_none_or(|most| value <= most)
@@ -123,6 +131,7 @@ impl SimTarget {
             value: if missing { None } else { worst },
             at_least: self.at_least,
             at_most: self.at_most,
+            is_ratio: !self.per.is_empty(),
             is_reached: !missing && first.is_some_and(within) && last.is_some_and(within),
         })
     }
@@ -131,7 +140,7 @@ impl SimTarget {
 impl TargetVerdict {
     /// A line for people.
     pub fn line(&self) -> String {
-        let metric = Metric::parse(&self.metric);
+        let metric = Metric::parse(&self.metric).map(|metric| metric.as_ratio(self.is_ratio));
         let show = |value: f64| metric.as_ref().map_or_else(String::new, |m| m.show(value));
         let value = self.value.map_or("no value".into(), show);
         let least = self.at_least.map(|least| format!(", at least {}", show(least)));
@@ -249,6 +258,12 @@ mod tests {
         let verdict = target(0.9).judge(&outcomes).unwrap();
         assert!(!verdict.is_reached && verdict.value.unwrap() < 0.6, "{verdict:?}");
         assert!(target(0.3).judge(&outcomes).unwrap().is_reached);
+        let both = |at_least, at_most| {
+            let target = SimTarget { at_most: Some(at_most), ..target(at_least) };
+            target.judge(&outcomes).unwrap().value.unwrap()
+        };
+        assert!(both(0.9, 2.0) < 0.6, "the run that is too low");
+        assert!((both(0.1, 0.9) - 1.0).abs() < 0.1, "the run that is too high");
         let nothing =
             SimTarget { of: RunValues::from([("rate".into(), "3".into())]), ..target(0.1) };
         assert!(nothing.judge(&outcomes).is_none());

@@ -128,12 +128,39 @@ impl FlowPlan {
             return Err(wrong("spread", "true", "engine shuttle, over 16 links at most"));
         }
         let stagger_ns = time("stagger", &fill(&self.stagger))?;
+        let last_ns = one.shape.start_ns.saturating_add((count - 1).saturating_mul(stagger_ns));
+        self.check_times(fill, last_ns, one.shape.stop_ns, duration_ns)?;
         flows.extend((0..count).map(|number| {
             let mut flow = one.clone();
             let later_ns = number.saturating_mul(stagger_ns);
             flow.shape.start_ns = flow.shape.start_ns.saturating_add(later_ns);
             flow
         }));
+        Ok(())
+    }
+
+    /// Each flow sends for some of the run; the last one begins at `last_ns`.
+    fn check_times(
+        &self,
+        fill: &impl Fn(&str) -> String,
+        last_ns: u64,
+        stop_ns: u64,
+        duration_ns: u64,
+    ) -> Result<(), SimPlanError> {
+        let ms = |ns: u64| format!("{}ms", ns as f64 / 1e6);
+        if last_ns >= duration_ns {
+            let why = format!(
+                "the last flow would start when the run is over, after {}; shorten start or \
+                 stagger, or make duration longer",
+                ms(duration_ns)
+            );
+            return Err(wrong("start", &ms(last_ns), &why));
+        }
+        if last_ns >= stop_ns {
+            let stop = self.stop.as_deref().map(fill).unwrap_or_default();
+            let why = format!("the last flow starts after {}, and is to stop later", ms(last_ns));
+            return Err(wrong("stop", &stop, &why));
+        }
         Ok(())
     }
 

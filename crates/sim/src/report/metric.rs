@@ -7,9 +7,11 @@ use crate::run::{FlowOutcome, LinkOutcome, RunOutcome, jain};
 pub struct Metric {
     kind: &'static MetricKind,
     label: Option<String>,
+    /// How its values are written.
+    unit: MetricUnit,
 }
 
-/// A name, how its values are written, and where they are found.
+/// A name, what its values are, and where they are found.
 #[derive(Debug)]
 struct MetricKind {
     name: &'static str,
@@ -76,7 +78,13 @@ impl Metric {
             Some((name, label)) => (name, Some(label.to_owned())),
             None => (text, None),
         };
-        Some(Self { kind: KINDS.iter().find(|kind| kind.name == name)?, label })
+        let kind = KINDS.iter().find(|kind| kind.name == name)?;
+        Some(Self { kind, label, unit: kind.unit })
+    }
+
+    /// The same; if `is_ratio`, its values are shown as those that were divided by others of it.
+    pub fn as_ratio(self, is_ratio: bool) -> Self {
+        if is_ratio { Self { unit: MetricUnit::Part, ..self } } else { self }
     }
 
     /// The names that there are.
@@ -92,11 +100,10 @@ impl Metric {
 
     /// A value of it for people.
     pub fn show(&self, value: f64) -> String {
-        match self.kind.unit {
-            // What is divided by another of its kind has no unit.
-            _ if value < 100.0 => plain(value),
+        match self.unit {
+            _ if value == 0.0 => plain(value),
             MetricUnit::BitsPerSecond => scaled(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k")]),
-            MetricUnit::Nanoseconds => scaled(value, &[(1e9, "s"), (1e6, "ms"), (1e3, "us")]),
+            MetricUnit::Nanoseconds => scaled(value, &NANOSECONDS),
             MetricUnit::Part => plain(value),
         }
     }
@@ -162,6 +169,8 @@ fn policed(link: &LinkOutcome) -> f64 {
     link.counters.dropped_policer as f64 / link.counters.offered.max(1) as f64
 }
 
+const NANOSECONDS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
+
 fn plain(value: f64) -> String {
     match value {
         0.0 => "0".into(),
@@ -196,7 +205,10 @@ mod tests {
         assert_eq!(show("payload:cubic", 8.6e6), "8.60 M");
         assert_eq!(show("queue", 310_000.0), "310 us");
         assert_eq!(show("t90", 843e6), "843 ms");
-        assert_eq!(show("payload", 0.97), "0.970");
+        assert_eq!(show("queue", 45.0), "45.0 ns");
+        assert_eq!(show("queue", 0.0), "0");
+        let ratio = |value| Metric::parse("payload").unwrap().as_ratio(true).show(value);
+        assert_eq!((ratio(0.97), ratio(120.0)), ("0.970".into(), "120.0".into()));
         assert_eq!(show("spurious", 0.00003), "3.0e-5");
         assert_eq!(show("t90rtt", 12.04), "12.0");
         assert!(Metric::parse("colour").is_none());

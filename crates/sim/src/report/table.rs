@@ -55,7 +55,8 @@ fn cell(table: &OutcomeTable, outcome: &RunOutcome, outcomes: &[RunOutcome]) -> 
         let value = relative(&metric, outcome, &table.per, outcomes);
         let figures = outcome.published.iter().filter(|figure| figure.metric == *name);
         let beside: String = figures.map(|figure| beside(figure, &metric)).collect();
-        value.map_or("-".into(), |value| metric.show(value)) + &beside
+        let own = metric.as_ratio(!table.per.is_empty());
+        value.map_or("-".into(), |value| own.show(value)) + &beside
     });
     values.collect::<Vec<_>>().join(", ")
 }
@@ -63,7 +64,7 @@ fn cell(table: &OutcomeTable, outcome: &RunOutcome, outcomes: &[RunOutcome]) -> 
 /// The least, the median and the most of each metric, of the runs of a cell.
 fn spread(table: &OutcomeTable, here: &[&RunOutcome], outcomes: &[RunOutcome]) -> String {
     let metrics = table.cells.iter().filter_map(|name| Metric::parse(name));
-    let cells = metrics.map(|metric| {
+    let cells = metrics.map(|metric| metric.as_ratio(!table.per.is_empty())).map(|metric| {
         let of = |outcome: &&RunOutcome| relative(&metric, outcome, &table.per, outcomes);
         let mut values: Vec<f64> = here.iter().filter_map(of).collect();
         values.sort_by(f64::total_cmp);
