@@ -223,12 +223,17 @@ fn controller(flow: &RunFlow, seed: u64) -> Result<(cc::Make, Params), UnknownCo
         None => (flow.controller.as_str(), None),
     };
     let rate = rate.map(|rate| rate.parse::<weft_units::Bitrate>().map_err(|_| unknown()));
-    let params = Params {
+    let initial_rate_bps = rate.transpose()?.map(|rate| rate.bps());
+    let mut params = Params {
         datagram_octets: flow.shape.datagram_octets as u16,
-        initial_rate_bps: rate.transpose()?.map(|rate| rate.bps()),
+        initial_rate_bps,
         seed,
         ..Params::default()
     };
+    if name == "fixed" {
+        // The plan's rate is what is asked for, however low.
+        params.min_rate_bps = 1;
+    }
     Ok((cc::by_name(name).ok_or_else(unknown)?, params))
 }
 

@@ -14,6 +14,16 @@ fn metric(name: &str, outcome: &RunOutcome) -> f64 {
 }
 
 #[test]
+fn a_fixed_rate_is_kept_however_low() {
+    for engine in ["reference", "shuttle"] {
+        let more = format!("engine = \"{engine}\"");
+        let outcome = outcome(&plan("10ms 10mbit", "60s", "10s", "fixed:20kbit", &more));
+        let payload = metric("payload", &outcome);
+        assert!((15e3..20e3).contains(&payload), "{engine}: {payload}");
+    }
+}
+
+#[test]
 fn what_comes_late_is_not_lost() {
     let path = "60ms forward:loss=1% 50mbit queue=1bdp";
     let clean = outcome(&plan(path, "8s", "2s", "weave", WHOLE));
