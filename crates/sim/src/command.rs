@@ -130,8 +130,13 @@ fn run(args: &RunArgs) -> Result<u8> {
 /// Fails for outputs that cannot be written, before the runs, which may take long.
 fn check_outputs(args: &RunArgs) -> Result<()> {
     if let Some(path) = &args.json {
+        let is_new = !path.exists();
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
         file.with_context(|| cannot_write(path))?;
+        if is_new {
+            // An interrupted call leaves no empty file.
+            std::fs::remove_file(path).with_context(|| cannot_write(path))?;
+        }
     }
     args.svg.as_deref().map_or(Ok(()), make_directory)
 }
@@ -164,16 +169,20 @@ fn no_scenario(name: &str) -> String {
 fn draw(directory: &Path, name: &str, outcomes: &[RunOutcome]) -> Result<()> {
     make_directory(directory)?;
     for outcome in outcomes {
-        let file = outcome.name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-        write(&directory.join(file + ".svg"), &picture::over_time(outcome))?;
+        write(&directory.join(picture_file(&outcome.name)), &picture::over_time(outcome))?;
     }
     let varied = outcomes.first().into_iter().flat_map(|outcome| outcome.values.keys());
     for along in varied {
         if let Some(svg) = picture::shares(name, outcomes, along) {
-            write(&directory.join(format!("{name}-by-{along}.svg")), &svg)?;
+            write(&directory.join(picture_file(&format!("{name}-by-{along}"))), &svg)?;
         }
     }
     Ok(())
+}
+
+/// The name of a picture's file: in its directory, whatever a plan calls itself and its values.
+fn picture_file(name: &str) -> String {
+    name.replace(|c: char| !c.is_ascii_alphanumeric() && !".-_".contains(c), "-") + ".svg"
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -317,6 +326,26 @@ mod tests {
         let line = "x run loss --seed 3 --jobs 2 --svg d --json f";
         let command = Whole::try_parse_from(line.split(' ')).unwrap().command;
         assert!(matches!(command.what, SimCommand::Run(RunArgs { seed: Some(3), .. })));
+    }
+
+    #[test]
+    fn a_picture_stays_in_its_directory() {
+        assert_eq!(picture_file("../a/b 1%"), "..-a-b-1-.svg");
+        assert_eq!(picture_file("long-fat-by-loss"), "long-fat-by-loss.svg");
+    }
+
+    #[test]
+    fn an_output_that_is_checked_is_left_as_it_was() {
+        let path = std::env::temp_dir().join(format!("weft-sim-json-{}", std::process::id()));
+        let line = format!("x run loss --json {}", path.display());
+        let command = Whole::try_parse_from(line.split(' ')).unwrap().command;
+        let SimCommand::Run(args) = command.what else { panic!("{command:?}") };
+        check_outputs(&args).unwrap();
+        assert!(!path.exists(), "an interrupted call would leave it");
+        std::fs::write(&path, "earlier").unwrap();
+        check_outputs(&args).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "earlier");
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
