@@ -249,7 +249,8 @@ impl BenchProcess {
 }
 
 impl BenchProcess {
-    /// Asks it to end, and waits for that without collecting it, so that its group keeps its number.
+    /// Asks it to end, and waits for that without collecting it, so that its group keeps its
+    /// number.
     fn ask_to_end(&self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let is_running = || matches!(waitid(WaitId::Pid(self.pid), options), Ok(None));

@@ -17,7 +17,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 
 use super::children::{self, ChildProgram};
-use super::{Launcher, PathArgs, describe, enter, tell};
+use super::{Launcher, OUR_FAILURE, PathArgs, describe, enter, tell};
 use crate::control::{self, ControlRequest, ControlSocket, PathNamespaces};
 use crate::namespace;
 use crate::stats::PathReport;
@@ -46,6 +46,10 @@ impl EndEvent {
 #[error("ended before CMD began")]
 pub struct EndedEarly(pub i32);
 
+/// Whether everything that was asked for about a path is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reported(bool);
+
 /// A running path and its control socket.
 #[derive(Debug)]
 pub struct Site {
@@ -62,7 +66,8 @@ pub fn run(launcher: &Launcher, args: &PathArgs, command: &[OsString]) -> Result
     });
     match ended {
         Err(error) => error.downcast::<EndedEarly>().map(|EndedEarly(signal)| 128 + signal as u8),
-        Ok(status) => Ok(exit_status(status)),
+        Ok((status, Reported(false))) if status.success() => Ok(OUR_FAILURE),
+        Ok((status, _)) => Ok(exit_status(status)),
     }
 }
 
@@ -85,14 +90,15 @@ impl Site {
         Ok(Self { wan, door })
     }
 
-    /// Does `work` while the path is up and its server, if there is one, runs; then ends it.
+    /// Does `work` while the path is up and its server, if there is one, runs; then ends it. Gives
+    /// also whether the report was written, which has been told if not.
     pub fn host<T>(
         self,
         launcher: &Launcher,
         args: &PathArgs,
         silent: bool,
         work: impl FnOnce(&Wan, &Receiver<EndEvent>, &Sender<EndEvent>) -> Result<T>,
-    ) -> Result<T> {
+    ) -> Result<(T, Reported)> {
         let Self { wan, door } = self;
         let (sender, events) = channel();
         let mut signals =
@@ -122,11 +128,11 @@ impl Site {
             door.close();
             (result, answers.join())
         });
-        conclude(args, &wan.stop());
+        let reported = conclude(args, &wan.stop());
         // Now it is down and cannot be found, and whoever asked for that may know.
         drop(door);
         drop(last_caller);
-        result
+        Ok((result?, reported))
     }
 }
 
@@ -184,15 +190,17 @@ fn exit_status(status: ExitStatus) -> u8 {
 }
 
 /// Says how it was, as far as that was asked for. What CMD did counts more than that this fails.
-fn conclude(args: &PathArgs, report: &PathReport) {
-    if let Some(path) = &args.json
-        && let Err(error) = write_json(path, report)
-    {
-        tell(format_args!("{}: {error:#}", path.display()));
+fn conclude(args: &PathArgs, report: &PathReport) -> Reported {
+    let written = args.json.as_ref().map_or(Ok(()), |path| {
+        write_json(path, report).with_context(|| format!("{}", path.display()))
+    });
+    if let Err(error) = &written {
+        tell(format_args!("{error:#}"));
     }
+    let reported = Reported(written.is_ok());
     if args.report {
         let _ = write!(std::io::stderr(), "{}", describe(report));
-        return;
+        return reported;
     }
     let second = report.second.iter().flat_map(|second| &second.complaints);
     for complaint in report.complaints.iter().chain(second) {
@@ -201,6 +209,7 @@ fn conclude(args: &PathArgs, report: &PathReport) {
     for failure in &report.failures {
         tell(format_args!("{failure}"));
     }
+    reported
 }
 
 fn write_json(path: &Path, report: &PathReport) -> Result<()> {

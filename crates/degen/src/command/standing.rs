@@ -56,5 +56,6 @@ pub fn serve(launcher: &Launcher, args: &PathArgs) -> Result<()> {
             }
         }
         Ok(())
-    })
+    })?;
+    Ok(())
 }

@@ -71,6 +71,8 @@ fn the_exit_status_is_that_of_cmd() -> Result<(), String> {
         (&["lan", "--", "/nonexistent/program"], 127),
         (&["lan", "--", "/etc/passwd"], 126),
         (&["rate=fast", "--", "true"], 125),
+        (&["lan", "--json", "/dev/full", "--", "true"], 125),
+        (&["lan", "--json", "/dev/full", "--", "sh", "-c", "exit 7"], 7),
         (&["--bogus"], 125),
     ] {
         let code = run(words).status.code();
