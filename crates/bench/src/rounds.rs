@@ -67,18 +67,23 @@ pub trait Keeper {
     }
 }
 
-/// The probes with `only` in their name.
+/// The probes with `only` in their name, in capitals or not.
 ///
 /// # Errors
-/// There is none.
+/// There is none; the text has the names that there are.
 pub fn named(
     mut probes: Vec<Box<dyn BenchProbe>>,
     only: Option<&str>,
 ) -> Result<Vec<Box<dyn BenchProbe>>> {
     let text = only.unwrap_or_default();
-    probes.retain(|probe| probe.name().contains(text));
-    let none = || WrongArgument(format!("no measurement has `{text}` in its name"));
-    if probes.is_empty() { Err(none().into()) } else { Ok(probes) }
+    let names: Vec<String> = probes.iter().map(|probe| probe.name()).collect();
+    let part = text.to_lowercase();
+    probes.retain(|probe| probe.name().to_lowercase().contains(&part));
+    if !probes.is_empty() {
+        return Ok(probes);
+    }
+    let names = names.join("\n    ");
+    Err(WrongArgument(format!("no measurement has `{text}` in its name, of\n    {names}")).into())
 }
 
 /// Takes every probe with `only` in its name in each round. One that fails is not tried again.

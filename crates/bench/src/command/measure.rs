@@ -179,6 +179,9 @@ fn list(options: &MeasureArgs) -> String {
         for FigureDraft { figure, probes } in suite.drafts(&scope) {
             let Figure { title, paper, .. } = &figure;
             text += &format!("    {title}\n        after {paper}; {} points\n", probes.len());
+            for probe in &probes {
+                text += &format!("            {}\n", probe.name());
+            }
             let lacks: BTreeSet<String> = probes.iter().filter_map(|probe| probe.lacks()).collect();
             for lack in lacks {
                 text += &format!("        lacking here: {lack}\n");
@@ -203,6 +206,19 @@ mod tests {
     fn parsed(words: &[&str]) -> MeasureArgs {
         let words = std::iter::once("bench").chain(words.iter().copied());
         MeasureCall::try_parse_from(words).unwrap().options
+    }
+
+    #[test]
+    fn names_of_measurements_are_listed_and_found_in_any_case() {
+        let options = parsed(&["latency", "--quick", "--only", "SHUTTLE"]);
+        let head =
+            JournalHead { suites: vec!["latency".into()], quick: true, ..JournalHead::default() };
+        let found = options.wanted(&head).unwrap();
+        let listed = list(&options);
+        assert!(found.iter().all(|probe| listed.contains(&probe.name())), "{listed}");
+        let head = JournalHead { only: Some("nothing like it".into()), ..head };
+        let error = parsed(&["latency"]).wanted(&head).err().unwrap().to_string();
+        assert!(error.contains(&found[0].name()), "{error}");
     }
 
     #[test]
