@@ -48,7 +48,7 @@ pub struct EndedEarly(pub i32);
 
 /// Whether everything that was asked for about a path is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reported(bool);
+pub struct ReportWritten(bool);
 
 /// A running path and its control socket.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub fn run(launcher: &Launcher, args: &PathArgs, command: &[OsString]) -> Result
     });
     match ended {
         Err(error) => error.downcast::<EndedEarly>().map(|EndedEarly(signal)| 128 + signal as u8),
-        Ok((status, Reported(false))) if status.success() => Ok(OUR_FAILURE),
+        Ok((status, ReportWritten(false))) if status.success() => Ok(OUR_FAILURE),
         Ok((status, _)) => Ok(exit_status(status)),
     }
 }
@@ -98,7 +98,7 @@ impl Site {
         args: &PathArgs,
         silent: bool,
         work: impl FnOnce(&Wan, &Receiver<EndEvent>, &Sender<EndEvent>) -> Result<T>,
-    ) -> Result<(T, Reported)> {
+    ) -> Result<(T, ReportWritten)> {
         let Self { wan, door } = self;
         let (sender, events) = channel();
         let mut signals =
@@ -190,14 +190,14 @@ fn exit_status(status: ExitStatus) -> u8 {
 }
 
 /// Says how it was, as far as that was asked for. What CMD did counts more than that this fails.
-fn conclude(args: &PathArgs, report: &PathReport) -> Reported {
+fn conclude(args: &PathArgs, report: &PathReport) -> ReportWritten {
     let written = args.json.as_ref().map_or(Ok(()), |path| {
         write_json(path, report).with_context(|| format!("{}", path.display()))
     });
     if let Err(error) = &written {
         tell(format_args!("{error:#}"));
     }
-    let reported = Reported(written.is_ok());
+    let reported = ReportWritten(written.is_ok());
     if args.report {
         let _ = write!(std::io::stderr(), "{}", describe(report));
         return reported;
