@@ -211,8 +211,12 @@ mod tests {
     #[test]
     fn names_of_measurements_are_listed_and_found_in_any_case() {
         let options = parsed(&["latency", "--quick", "--only", "SHUTTLE"]);
-        let head =
-            JournalHead { suites: vec!["latency".into()], quick: true, ..JournalHead::default() };
+        let head = JournalHead {
+            suites: vec!["latency".into()],
+            quick: true,
+            seed: options.seed,
+            ..JournalHead::default()
+        };
         let found = options.wanted(&head).unwrap();
         let listed = list(&options);
         assert!(found.iter().all(|probe| listed.contains(&probe.name())), "{listed}");
