@@ -52,7 +52,9 @@ fn a_run_goes_on_and_is_compared() {
 
     let file = dir.join("a");
     let before = std::fs::read_to_string(&file).unwrap();
-    let whole = succeeds(dir, &["--resume", "a"]);
+    let same = succeeds(dir, &["--resume", "a"]);
+    assert!(same.contains("Not measured: Weft over Shuttle"), "{same}");
+    let whole = succeeds(dir, &["--resume", "a", "--only", "shuttle"]);
     assert!(!whole.contains("Not measured"), "{whole}");
     let after = std::fs::read_to_string(&file).unwrap();
     assert!(after.starts_with(&before) && after.len() > before.len());
