@@ -1,6 +1,6 @@
 //! Files that commands read settings from, and files that they replace.
 //!
-//! Invariant: no input takes more memory than [`SETTINGS_OCTETS_MAX`], and no output replaces a
+//! Invariant: no input takes more memory than `SETTINGS_OCTETS_MAX`, and no output replaces a
 //! file of another kind.
 //!
 //! Order: any.

@@ -1,15 +1,15 @@
 //! What happens outside of the loop, until the loop takes it.
 //!
-//! Invariant: messages of the peer that wait take [`MESSAGES_MAX`] bytes and one message at most:
+//! Invariant: messages of the peer that wait take `MESSAGES_MAX` bytes and one message at most:
 //! who brings more waits. Other events are as few as the descriptors of this process.
 //!
 //! Two ends that both wait until the other takes a message must not wait for each other. So a loop
-//! reads no stream while half of the limit waits ([`EventSender::is_behind`]). If the peer waits,
+//! reads no stream while half of the limit waits (`EventSender::is_behind`). If the peer waits,
 //! too, what it sent since it read a stream last are answers, grants and resets: they are short,
 //! nothing answers them, and the other half has room for them.
 //!
-//! Order: [`EventSender::send`] and [`EventSender::bring`] by any thread; [`EventSender::next`] by
-//! the loop; [`EventSender::close`] when the loop is gone.
+//! Order: [`EventSender::send`] and `bring` by any thread; `next` by the loop; `close` when that is
+//! gone.
 
 use std::collections::VecDeque;
 use std::io;
