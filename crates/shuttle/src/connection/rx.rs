@@ -80,7 +80,7 @@ impl ShuttleConnection {
         };
         if is_closing {
             // Not placed, but it shows the peer's address.
-            self.note(now_ns, (route, octets), marked, &header.ctrl, pn);
+            self.note(now_ns, (&route, octets), marked, &header.ctrl, pn);
             return Ok(());
         }
         if ports.sink(id).is_none() {
@@ -101,10 +101,10 @@ impl ShuttleConnection {
         self.streams.wake(id);
         if let Ok(false) = taken {
             self.heard_ns = self.heard_ns.max(now_ns);
-            self.follow(now_ns, (route, octets), &header.ctrl, pn);
+            self.follow(now_ns, (&route, octets), &header.ctrl, pn);
             return Ok(());
         }
-        self.note(now_ns, (route, octets), marked, &header.ctrl, pn);
+        self.note(now_ns, (&route, octets), marked, &header.ctrl, pn);
         self.paths[usize::from(header.ctrl.path.0)].arrivals.handle_octets(octets);
         let pace = header.ctrl.ack_now.then_some(AckPace::WithReply);
         self.owe_ack(now_ns, header.ctrl.path, pace);
@@ -175,7 +175,7 @@ impl ShuttleConnection {
         let Some(pn) = self.fresh_number(&header) else { return Ok(()) };
         self.confirm(now_ns, pn);
         let silent_ns = now_ns.saturating_sub(self.heard_ns);
-        self.note(now_ns, from, marked, &header, pn);
+        self.note(now_ns, (&from.0, from.1), marked, &header, pn);
         let (mut elicits, mut taken) = (header.ack_now, Ok(()));
         for frame in Frames::new(frames).map_while(Result::ok) {
             elicits |= frame.elicits_ack();
@@ -221,7 +221,7 @@ impl ShuttleConnection {
     fn note(
         &mut self,
         now_ns: u64,
-        from: (Route, usize),
+        from: (&Route, usize),
         marked: bool,
         header: &CtrlHeader,
         pn: u64,
@@ -237,13 +237,19 @@ impl ShuttleConnection {
 
     /// Challenges a new route from which the newest packet of a path came. Late packets of the old
     /// route do not move the path back (S-72).
-    fn follow(&mut self, now_ns: u64, from: (Route, usize), header: &CtrlHeader, pn: u64) {
+    fn follow(&mut self, now_ns: u64, from: (&Route, usize), header: &CtrlHeader, pn: u64) {
         let at = usize::from(header.path.0);
         let path = &self.paths[at];
-        if from.0 != path.route && pn >= path.arrivals.near() {
-            let token = self.token();
-            self.paths[at].challenge(now_ns, from, token);
+        if *from.0 != path.route && pn >= path.arrivals.near() {
+            self.challenge(now_ns, at, (*from.0, from.1));
         }
+    }
+
+    /// Out of line: packets hardly ever come from elsewhere.
+    #[cold]
+    fn challenge(&mut self, now_ns: u64, at: usize, from: (Route, usize)) {
+        let token = self.token();
+        self.paths[at].challenge(now_ns, from, token);
     }
 
     /// Schedules an acknowledgement on `path`, an interval after the last or sooner.
@@ -301,8 +307,7 @@ impl ShuttleConnection {
                 self.paths[at].response = Some((token, route, octets));
                 // From another address it is challenged as any packet is.
                 if !self.paths[at].validated && self.paths[at].route == route {
-                    let token = self.token();
-                    self.paths[at].challenge(now_ns, (route, octets), token);
+                    self.challenge(now_ns, at, (route, octets));
                 }
             }
             Frame::Skip { stream, dsn } => {
