@@ -25,7 +25,7 @@ use crate::sys::{self, Reaped};
 /// Bytes of a failed program's output that are repeated.
 const TAIL_LINES: usize = 12;
 /// How long a program may take to end when it is asked to: more than `weft wan` gives its own.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 120 } else { 5 });
 
 /// Command line and environment of a process.
 #[derive(Clone, Debug)]

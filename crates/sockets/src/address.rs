@@ -4,7 +4,7 @@ use std::mem::{MaybeUninit, offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{sockaddr_storage, socklen_t};
-use weft_net::udp;
+use weft_net::{interfaces, udp};
 
 /// `address`, with an IPv4-mapped IPv6 address as IPv4.
 pub fn plain(address: SocketAddr) -> SocketAddr {
@@ -29,9 +29,14 @@ pub fn is_of_this_host(at: SocketAddr) -> Option<bool> {
     if ip.is_loopback() {
         return Some(true);
     }
-    // What goes to an own address comes from it too, or from a loopback address.
+    // What goes to an own address comes from it, from a loopback address, or from the first address
+    // of the same network.
     let source = udp::source_to(plain(at))?;
-    Some(source == ip || source.is_loopback())
+    let is_listed = || {
+        let all = interfaces::list().ok()?;
+        Some(all.iter().any(|interface| interface.addresses.contains(&ip)))
+    };
+    if source == ip || source.is_loopback() { Some(true) } else { is_listed() }
 }
 
 /// The 16 bytes of an address as a Hello has it, IPv4 in the last four.

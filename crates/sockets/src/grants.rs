@@ -29,11 +29,14 @@ const GRANT_LIFETIME: Duration = Duration::from_secs(60);
 const GRANTS_MAX: usize = 1024;
 /// They may take this part of the descriptors that the process may have.
 const DESCRIPTORS_SHARE: usize = 4;
+/// As many may wait at a listener however many there are.
+const LEAST_AT_EACH: usize = 16;
 
 /// Grants that may wait at each of the `listeners` of a process that may have so many
 /// `descriptors`, most of which are the application's.
 pub fn most_at_each(descriptors: usize, listeners: usize) -> usize {
-    ((descriptors / DESCRIPTORS_SHARE).min(GRANTS_MAX) / listeners.max(1)).max(1)
+    let all = (descriptors / DESCRIPTORS_SHARE).min(GRANTS_MAX);
+    (all / listeners.max(1)).max(LEAST_AT_EACH.min(all)).max(1)
 }
 
 /// A socket of this host that has sent a Hello.
@@ -90,16 +93,25 @@ impl HelloSender {
     /// is about. On this host that of another user is not, nor is any once the socket that has sent
     /// the Hello is closed: another user's may have its address then.
     ///
+    /// A caller may have closed its connection, and ended, before it was accepted: the kernel does
+    /// not say then whose it was. It is taken for the Hello's if it `brought_nothing` by TCP: who
+    /// uses SDP sends nothing there, and of who does not nothing is lost.
+    ///
     /// # Errors
     /// Without a descriptor to ask the kernel.
-    pub fn may_connect(&self, ends: &SocketEnds) -> io::Result<bool> {
+    pub fn may_connect(
+        &self,
+        ends: &SocketEnds,
+        brought_nothing: impl Fn() -> bool,
+    ) -> io::Result<bool> {
         let Self::Here(HelloSocket { protocol, ends: of_hello, owner }) = self else {
             return Ok(true);
         };
         let Some(diag) = sys::unless_lacking(SocketDiag::open())? else { return Ok(false) };
-        let caller = diag.owner(libc::IPPROTO_TCP, ends);
-        let is_same_user = caller.is_some_and(|caller| caller.user == owner.user);
-        Ok(is_same_user && diag.owner(*protocol, of_hello) == Some(*owner))
+        let Some(caller) = diag.owner(libc::IPPROTO_TCP, ends) else {
+            return Ok(brought_nothing());
+        };
+        Ok(caller.user == owner.user && diag.owner(*protocol, of_hello) == Some(*owner))
     }
 
     fn holder(&self) -> GrantHolder {
@@ -130,8 +142,8 @@ impl<C> PendingGrants<C> {
     /// Makes room for one more grant, to this sender, where there may be `most`: one may leave,
     /// which is returned. None if none may.
     ///
-    /// One leaves that has had its time. Else it is the oldest one of whoever holds most, unless
-    /// the new sender holds as many, or the peer `has_called` by TCP and waits to be accepted.
+    /// One leaves that has had its time. Else it is the oldest one of whoever holds most whose peer
+    /// has not called by TCP (`has_called`), unless the new sender holds as many.
     pub fn make_room(
         &mut self,
         most: usize,
@@ -146,21 +158,27 @@ impl<C> PendingGrants<C> {
         let leaves = if now >= oldest.since + GRANT_LIFETIME {
             0
         } else {
-            self.first_of_largest(sender.holder()).filter(|at| !has_called(&self.0[*at].ends))?
+            self.first_of_largest(sender.holder(), has_called)?
         };
         Some(Some(self.0.remove(leaves).conn))
     }
 
-    /// The place of the oldest grant of whoever holds most, if that is more than `other` holds.
-    fn first_of_largest(&self, other: GrantHolder) -> Option<usize> {
+    /// The place of the oldest grant of whoever holds most, if that is more than `other` holds, of
+    /// those whose peer has not called.
+    fn first_of_largest(
+        &self,
+        other: GrantHolder,
+        has_called: impl Fn(&SocketEnds) -> bool,
+    ) -> Option<usize> {
         let mut counts: HashMap<GrantHolder, usize> = HashMap::new();
         for grant in &self.0 {
             *counts.entry(grant.sender.holder()).or_default() += 1;
         }
         let of_other = counts.get(&other).copied().unwrap_or(0);
         let (largest, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        let is_of_largest = |grant: &PendingGrant<C>| grant.sender.holder() == largest;
-        self.0.iter().position(is_of_largest).filter(|_| count > of_other)
+        let leaves =
+            |grant: &PendingGrant<C>| grant.sender.holder() == largest && !has_called(&grant.ends);
+        (count > of_other).then(|| self.0.iter().position(leaves)).flatten()
     }
 
     /// Adds a grant. An earlier one of the same peer and holder leaves, and is returned.
@@ -242,7 +260,8 @@ mod tests {
         assert_eq!(most_at_each(1024, 1), 256);
         assert_eq!(most_at_each(1024, 4), 64);
         assert_eq!(most_at_each(1 << 20, 2), GRANTS_MAX / 2);
-        assert_eq!(most_at_each(8, 100), 1);
+        assert_eq!(most_at_each(1024, 100), LEAST_AT_EACH);
+        assert_eq!(most_at_each(8, 100), 2);
     }
 
     #[test]
@@ -250,7 +269,8 @@ mod tests {
         let begun = clock::now();
         let mut grants = granted(&[1, 1], begun);
         let has_called = |of: &SocketEnds| *of == ends(1, 0);
-        assert_eq!(grants.make_room(2, &sender(2), begun, has_called), None);
+        assert_eq!(grants.make_room(2, &sender(2), begun, |_| true), None);
+        assert_eq!(grants.make_room(2, &sender(2), begun, has_called), Some(Some(1)));
     }
 
     #[test]

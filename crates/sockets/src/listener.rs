@@ -63,8 +63,9 @@ impl Peers {
         }
         self.granted.retain(|conn| !conn.lock().is_over());
         // Where the system does not say, it may have.
+        let diag = SocketDiag::open();
         let has_called =
-            |ends: &SocketEnds| SocketDiag::open().map_or(true, |diag| diag.has_connection(ends));
+            |ends: &SocketEnds| diag.as_ref().map_or(true, |diag| diag.has_connection(ends));
         self.granted.make_room(most, sender, now, has_called)
     }
 }
@@ -144,7 +145,10 @@ impl SdpListener {
         let mut found = Ok(None);
         for PendingGrant { sender, conn, .. } in granted {
             let may = match &found {
-                Ok(None) => sender.may_connect(&SocketEnds { local: peer, remote: local }),
+                Ok(None) => {
+                    let ends = SocketEnds { local: peer, remote: local };
+                    sender.may_connect(&ends, || sys::has_ended_empty(stream))
+                }
                 _ => Ok(false),
             };
             match may {

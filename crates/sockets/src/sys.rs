@@ -238,6 +238,14 @@ pub fn receive(fd: RawFd, into: &mut [u8], flags: c_int) -> io::Result<usize> {
     check(unsafe { libc::syscall(libc::SYS_recvfrom, fd, at, len, flags, none, none) })
 }
 
+/// Whether the peer of a TCP stream has ended it, and nothing of what it sent is unread.
+pub fn has_ended_empty(fd: RawFd) -> bool {
+    match receive(fd, &mut [0], libc::MSG_PEEK) {
+        Ok(count) => count == 0,
+        Err(error) => error.raw_os_error() == Some(libc::ECONNRESET),
+    }
+}
+
 /// Sends without waiting, and without a signal.
 pub fn send(fd: RawFd, from: &[u8], flags: c_int) -> io::Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

@@ -21,6 +21,17 @@ fn so_it_is_where_the_kernel_would_call_with_the_first_bytes() {
 }
 
 #[test]
+fn what_a_caller_has_sent_that_has_ended_since_arrives() {
+    let dir = common::dir("gone");
+    let program = common::build(&dir, "granted.c");
+    for transport in ["shuttle", "iwarp"] {
+        let program = common::program(&program, true).env("WEFT_TRANSPORT", transport);
+        let said = common::run(&program.args("gone"));
+        assert!(said.contains(": SDP over "), "{transport}: {said}");
+    }
+}
+
+#[test]
 fn so_it_is_where_the_kernel_would_wait_for_data_by_tcp() {
     let dir = common::dir("deferred");
     let program = common::build(&dir, "granted.c");

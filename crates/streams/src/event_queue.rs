@@ -4,9 +4,9 @@
 //! who brings more waits. Other events are as few as the descriptors of this process.
 //!
 //! Two ends that both wait until the other takes a message must not wait for each other. So a loop
-//! reads no stream while half of the limit waits (`EventSender::is_behind`). If the peer waits,
-//! too, what it sent since it read a stream last are answers, grants and resets: they are short,
-//! nothing answers them, and the other half has room for them.
+//! reads no stream while an eighth of the limit waits (`EventSender::is_behind`). If the peer
+//! waits, too, what comes is what the channel holds already, and answers, grants and resets: these
+//! are short, nothing answers them, and the rest of the limit has room for all.
 //!
 //! Order: [`EventSender::send`] and `bring` by any thread; `next` by the loop; `close` when that is
 //! gone.
@@ -19,8 +19,11 @@ use std::sync::Arc;
 
 use weft_sync::{Condvar, Mutex};
 
-/// Bytes of messages that wait for the loop, at most.
-pub(crate) const MESSAGES_MAX: usize = 64 << 20;
+/// Bytes of messages that wait for the loop, at most: an eighth, and what the memory of a channel
+/// over UDP may hold, 256 MiB.
+pub(crate) const MESSAGES_MAX: usize = 320 << 20;
+/// Part of that which waits when the loop reads no streams any more.
+const BEHIND_PART: usize = 8;
 
 /// What happens outside of the loop.
 pub enum LoopEvent {
@@ -112,7 +115,7 @@ impl EventSender {
 
     /// Whether so much waits that the loop should send nothing but answers.
     pub(crate) fn is_behind(&self) -> bool {
-        self.0.waiting.lock().octets >= self.0.max_octets / 2
+        self.0.waiting.lock().octets >= self.0.max_octets / BEHIND_PART
     }
 
     /// How many events wait. What is given after this call wakes the loop again.
