@@ -6,7 +6,7 @@
 //!
 //! A Hello says by itself which TCP port its sender connects from, so on this host any user could
 //! name the port of another one. The kernel knows who has opened which socket: a grant is for the
-//! TCP connection of the user whose socket has sent the Hello ([`HelloSocket`]).
+//! TCP connection of the user whose socket has sent the Hello ([`HelloSender`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ use weft_os::clock::Moment;
 
 use crate::address;
 use crate::names::SocketEnds;
-use crate::socket_diag::{SocketDiag, SocketOwner};
+use crate::socket_diag::SocketDiag;
 use crate::sys;
 
 /// How long a grant waits at least before it ends to make room: a peer may have asked for it and
@@ -39,19 +39,11 @@ pub fn most_at_each(descriptors: usize, listeners: usize) -> usize {
     (all / listeners.max(1)).max(LEAST_AT_EACH.min(all)).max(1)
 }
 
-/// A socket of this host that has sent a Hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HelloSocket {
-    protocol: c_int,
-    ends: SocketEnds,
-    owner: SocketOwner,
-}
-
 /// Who has sent a Hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelloSender {
-    /// A process of this network namespace, by this socket.
-    Here(HelloSocket),
+    /// A process of this network namespace, by a socket that this user has opened.
+    Here(u32),
     /// Another host, or another network namespace.
     Elsewhere(IpAddr),
 }
@@ -85,13 +77,11 @@ impl HelloSender {
         if !address::is_of_this_host(ends.local)? {
             return Some(Self::Elsewhere(ip));
         }
-        let owner = SocketDiag::open().ok()?.owner(protocol, &ends)?;
-        Some(Self::Here(HelloSocket { protocol, ends, owner }))
+        SocketDiag::open().ok()?.owner(protocol, &ends).map(Self::Here)
     }
 
     /// Whether the TCP connection between `ends`, seen from the peer, may be the one that the Hello
-    /// is about. On this host that of another user is not, nor is any once the socket that has sent
-    /// the Hello is closed: another user's may have its address then.
+    /// is about. On this host that of another user is not.
     ///
     /// A caller may have closed its connection, and ended, before it was accepted: the kernel does
     /// not say then whose it was. It is taken for the Hello's if it `brought_nothing` by TCP: who
@@ -104,19 +94,15 @@ impl HelloSender {
         ends: &SocketEnds,
         brought_nothing: impl Fn() -> bool,
     ) -> io::Result<bool> {
-        let Self::Here(HelloSocket { protocol, ends: of_hello, owner }) = self else {
-            return Ok(true);
-        };
+        let Self::Here(user) = self else { return Ok(true) };
         let Some(diag) = sys::unless_lacking(SocketDiag::open())? else { return Ok(false) };
-        let Some(caller) = diag.owner(libc::IPPROTO_TCP, ends) else {
-            return Ok(brought_nothing());
-        };
-        Ok(caller.user == owner.user && diag.owner(*protocol, of_hello) == Some(*owner))
+        let caller = diag.owner(libc::IPPROTO_TCP, ends);
+        Ok(caller.map_or_else(brought_nothing, |caller| caller == *user))
     }
 
     fn holder(&self) -> GrantHolder {
         match self {
-            Self::Here(socket) => GrantHolder::User(socket.owner.user),
+            Self::Here(user) => GrantHolder::User(*user),
             Self::Elsewhere(IpAddr::V6(ip)) => {
                 // A host has as many addresses of its link as it likes.
                 let network = Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64);
