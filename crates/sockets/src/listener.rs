@@ -8,6 +8,7 @@
 //!
 //! Invariant: a peer that was accepted by TCP is not granted SDP for the same connection.
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -62,8 +63,8 @@ impl Peers {
             return None;
         }
         self.granted.retain(|conn| !conn.lock().is_over());
-        // Where the system does not say, it may have.
-        let diag = SocketDiag::open();
+        // Asked only where there is no room. Where the system does not say, it may have.
+        let diag = LazyCell::new(SocketDiag::open);
         let has_called =
             |ends: &SocketEnds| diag.as_ref().map_or(true, |diag| diag.has_connection(ends));
         self.granted.make_room(most, sender, now, has_called)
