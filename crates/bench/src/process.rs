@@ -246,9 +246,7 @@ impl BenchProcess {
         let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
         last.iter().map(|line| format!("\n    {line}")).collect()
     }
-}
 
-impl BenchProcess {
     /// Asks it to end, and waits for that without collecting it, so that its group keeps its
     /// number.
     fn ask_to_end(&self) {
