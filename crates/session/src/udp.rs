@@ -48,13 +48,15 @@ const NO_SLOT: u64 = u64::MAX;
 const CLOSING: u64 = u64::MAX - 1;
 
 /// Silence after which the peer is asked for a sign of life.
-const PING_AFTER: Duration = Duration::from_secs(1);
+const PING_AFTER: Duration = Duration::from_secs(5);
 /// Silence after which the peer is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same once ssh has ended, which may mean that the peer's process has.
 const ORPHAN_SILENCE_MAX: Duration = Duration::from_secs(2);
-/// How often it is looked whether a sign of life is due.
-const PULSE: Duration = Duration::from_millis(250);
+/// How often it is looked whether a sign of life is due: an idle channel costs two wake-ups a second.
+const PULSE: Duration = Duration::from_millis(500);
+/// How often a peer is asked once ssh has ended.
+const ORPHAN_PULSE: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -274,9 +276,8 @@ impl UdpLink {
             if send.window.room() > 0 {
                 break send.window.sent(1);
             }
-            send = self
-                .may_send
-                .wait_timeout_while(send, PULSE, |send| send.window.room() == 0 && self.is_sound());
+            let is_full = |send: &mut SendSide| send.window.room() == 0 && self.is_sound();
+            send = self.may_send.wait_while(send, is_full);
         };
         send.open += 1;
         if let Some(number) = send.free.pop() {
@@ -311,7 +312,7 @@ impl UdpLink {
                 return Ok(None);
             }
             self.check()?;
-            receive = self.may_receive.wait_timeout_while(receive, PULSE, |receive| {
+            receive = self.may_receive.wait_while(receive, |receive| {
                 receive.unread.is_empty() && self.is_sound() && !self.state.lock().closed_by_peer
             });
         }
@@ -336,7 +337,7 @@ impl UdpLink {
                 self.fail("the far end did not finish in time");
                 bail!("the far end did not finish in time");
             }
-            send = self.may_send.wait_timeout_while(send, left.min(PULSE), |send| is_waiting(send));
+            send = self.may_send.wait_timeout_while(send, left, |send| is_waiting(send));
         }
         drop(send);
         let outcome = self.check();
@@ -419,7 +420,7 @@ impl UdpLink {
     fn turn(self: &Arc<Self>, batch: &mut Vec<Completion>) -> Result<()> {
         batch.clear();
         if self.cq.poll_into(batch, 64)? == 0 {
-            match self.cq.wait(PULSE) {
+            match self.cq.wait(self.pulse_pause()) {
                 Ok(completion) => batch.push(completion),
                 Err(Error::TimedOut { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -516,7 +517,7 @@ impl UdpLink {
         let silence = now.saturating_duration_since(state.heard);
         ensure!(silence < state.silence_max, "the far end has been silent for {silence:.0?}");
         let is_orphan = state.silence_max == ORPHAN_SILENCE_MAX;
-        let pause = if is_orphan { PULSE } else { PING_AFTER };
+        let pause = if is_orphan { ORPHAN_PULSE } else { PING_AFTER };
         let is_due =
             (is_orphan || silence >= pause) && now.saturating_duration_since(state.pinged) >= pause;
         if is_due {
@@ -525,6 +526,12 @@ impl UdpLink {
             self.ping()?;
         }
         Ok(())
+    }
+
+    /// Until it is to be looked again whether a sign of life is due.
+    fn pulse_pause(&self) -> Duration {
+        let is_orphan = self.state.lock().silence_max == ORPHAN_SILENCE_MAX;
+        if is_orphan { ORPHAN_PULSE } else { PULSE }
     }
 
     fn ping(&self) -> Result<()> {

@@ -25,6 +25,12 @@ const OUTAGE_PROBES: u32 = 3;
 const PROBES: u8 = 2;
 /// Longest probe interval while the path is down, 1 s; the shortest is a round trip.
 const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
+/// The same while no segment is in flight, so that nobody waits for the path: 10 s, as often as a
+/// connection in use sends a Ping.
+const OUTAGE_IDLE_INTERVAL_NS: u64 = 10_000_000_000;
+/// Probes without segments that may yet be acknowledged while the path is down. Of a path whose
+/// round trip has grown, the acknowledgement comes when several more have left.
+const OUTAGE_PROBES_KEPT: usize = 16;
 /// Probe interval while the path is down, as a fraction of the downtime: 1/32.
 const OUTAGE_PART: u64 = 32;
 /// Least allowance for jitter in the probe timeout, 1 ms (kGranularity of RFC 9002).
@@ -250,6 +256,9 @@ impl Recovery {
             self.silent_since_ns = now_ns;
         }
         flight.sent_ns = now_ns;
+        if self.is_outage() && flight.cargo == Cargo::Frames {
+            self.give_up_old_probe(now_ns, budget);
+        }
         budget.handle_sent(now_ns, &mut flight);
         let packets = flight.count();
         self.next_pn += u64::from(packets);
@@ -258,6 +267,23 @@ impl Recovery {
         self.last_sent_ns = now_ns;
         self.probes = self.probes.saturating_sub(packets.min(255) as u8);
         self.flights.push_back(flight);
+    }
+
+    /// Forgets the oldest of many probes without segments, which no controller hears of: an outage
+    /// may last, and each probe leaves a record. The first flight says since when the path is down.
+    fn give_up_old_probe(&mut self, now_ns: u64, budget: &mut PathBudget) {
+        let Some(at) = self.flights.len().checked_sub(OUTAGE_PROBES_KEPT).filter(|at| *at > 0)
+        else {
+            return;
+        };
+        let flight = &self.flights[at];
+        let open = flight.open(flight.mask(flight.first_pn, flight.last_pn()));
+        if flight.cargo == Cargo::Frames && flight.missing() == 0 && open != 0 {
+            budget.handle_lost(now_ns, flight, open, false);
+            budget.forget_missing(open.count_ones());
+            self.in_flight_octets -= flight.octets_of(open);
+            self.flights.remove(at);
+        }
     }
 
     /// Processes an acknowledgement, of packets that were sent, that was queued for `waited_ns` on
@@ -453,7 +479,11 @@ impl Recovery {
                 let first_ns = self.flights.front().map(|flight| flight.sent_ns);
                 let arrived_ns = self.newest.map(|(_, sent_ns)| sent_ns).or(first_ns);
                 let down_ns = self.silent_since_ns.saturating_sub(arrived_ns.unwrap_or(u64::MAX));
-                (down_ns / OUTAGE_PART).max(smoothed_ns).clamp(JITTER_NS, OUTAGE_INTERVAL_NS)
+                let most_ns = match self.oldest_open() {
+                    Some(_) => OUTAGE_INTERVAL_NS,
+                    None => OUTAGE_IDLE_INTERVAL_NS,
+                };
+                (down_ns / OUTAGE_PART).max(smoothed_ns).clamp(JITTER_NS, most_ns)
             }
             false => self.probe_timeout_ns() << self.probe_timeouts,
         };

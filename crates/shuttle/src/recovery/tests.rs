@@ -1,7 +1,7 @@
 //! Losses, probes and round trips, by the acknowledgements that show them.
 
-use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::frame::Ranges;
+use weft_wire::shuttle::{PathId, StreamId};
 
 use super::*;
 use crate::cc::{Acked, Params, none};
@@ -15,6 +15,12 @@ fn path() -> (Recovery, [PathBudget; 1]) {
 
 fn send(recovery: &mut Recovery, budget: &mut PathBudget, now_ns: u64, packets: u8) {
     let flight = Flight::new(recovery.next_pn(), packets, 1000, 1000);
+    recovery.handle_sent(now_ns, flight, budget);
+}
+
+fn send_segments(recovery: &mut Recovery, budget: &mut PathBudget, now_ns: u64, packets: u8) {
+    let mut flight = Flight::new(recovery.next_pn(), packets, 1000, 1000);
+    flight.cargo = Cargo::Segments { stream: StreamId(0), first_dsn: 0, each: 1, last_each: 1 };
     recovery.handle_sent(now_ns, flight, budget);
 }
 
@@ -36,11 +42,11 @@ fn an_ack_of_everything_leaves_nothing_in_flight() {
     assert_eq!((recovery.in_flight_octets(), recovery.rtt().latest_ns), (0, MS));
 }
 
-/// The waits between the probe timeouts of a path on which nothing comes back.
+/// The waits between the probe timeouts of a path on which nothing comes back, while segments wait.
 fn waits(count: usize) -> Vec<u64> {
     let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
     let mut now_ns = MS;
-    send(&mut recovery, &mut budgets[0], now_ns, 1);
+    send_segments(&mut recovery, &mut budgets[0], now_ns, 1);
     let mut wait = || {
         let due_ns = recovery.timeout_ns().unwrap();
         let waited_ns = due_ns - now_ns;
@@ -48,7 +54,7 @@ fn waits(count: usize) -> Vec<u64> {
         recovery.handle_timeout(now_ns, &mut budgets, &mut outcome);
         let probes = recovery.probes();
         assert!((1..=PROBES).contains(&probes));
-        send(&mut recovery, &mut budgets[0], now_ns, probes);
+        send_segments(&mut recovery, &mut budgets[0], now_ns, probes);
         waited_ns
     };
     (0..count).map(|_| wait()).collect()
@@ -70,6 +76,33 @@ fn probes_of_a_silent_path_come_ever_less_often() {
         assert_eq!(*wait_ns, part_ns);
         down_ns += wait_ns;
     }
+}
+
+/// Where no segment waits, an hour without an answer costs little memory and few wake-ups.
+#[test]
+fn an_outage_in_which_nobody_waits_leaves_few_records() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
+    let mut now_ns = MS;
+    send(&mut recovery, &mut budgets[0], now_ns, 1);
+    let mut sent = 0;
+    while now_ns < HOUR_NS {
+        now_ns = recovery.timeout_ns().unwrap();
+        recovery.handle_timeout(now_ns, &mut budgets, &mut outcome);
+        let probes = recovery.probes();
+        send(&mut recovery, &mut budgets[0], now_ns, probes);
+        sent += u32::from(probes);
+        assert!(recovery.kept_octets() < 4 * OUTAGE_PROBES_KEPT * size_of::<Flight>());
+    }
+    assert!(sent < 1000, "{sent} probes");
+    assert_eq!(recovery.in_flight_octets(), 1000 * (OUTAGE_PROBES_KEPT as u64 + 1));
+    // An answer to one that is not the newest: the round trip has become longer.
+    let late = recovery.next_pn() - OUTAGE_PROBES_KEPT as u64;
+    let mut room = Vec::new();
+    let (ranges, _) = Ranges::encode([(late, late)], 100, &mut room).unwrap();
+    let ack = Ack { largest: late, floor: 0, ranges, ..ack(0, &mut Vec::new()) };
+    assert!(recovery.handle_ack(now_ns, &ack, 0, &mut budgets, &mut outcome));
+    assert!(!recovery.is_outage());
 }
 
 #[test]
