@@ -69,6 +69,8 @@ pub struct UdpPort {
     leaves_by: OnceLock<Vec<(IpAddr, u32)>>,
     /// The socket for further paths of the next connection.
     further: Mutex<Option<Arc<UdpPort>>>,
+    /// Where it was bound before it became a route's alone.
+    bound_before: Mutex<Option<SocketAddr>>,
 }
 
 impl UdpPort {
@@ -108,8 +110,21 @@ impl UdpPort {
         let (refused, unrouted) = (AtomicBool::new(false), AtomicBool::new(false));
         let cuts = AtomicBool::new(option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_some());
         let fd = HighFd::new(fd);
-        let (leaves_by, further) = (OnceLock::new(), Mutex::new(None));
-        Ok(Self { fd, number, tag, dual, room_octets, refused, unrouted, cuts, leaves_by, further })
+        let leaves_by = OnceLock::new();
+        let (further, bound_before) = (Mutex::new(None), Mutex::new(None));
+        Ok(Self {
+            fd,
+            number,
+            tag,
+            dual,
+            room_octets,
+            refused,
+            unrouted,
+            cuts,
+            leaves_by,
+            further,
+            bound_before,
+        })
     }
 
     /// A port for a queue pair, within `bounds`.
@@ -149,16 +164,44 @@ impl UdpPort {
             return false;
         }
         let fd = self.fd.as_fd();
+        let mut bound_before = self.bound_before.lock();
+        let Ok(bound) = socket::local_addr(fd) else { return false };
         let (name, len) = name_of(route.remote, self.dual);
         // SAFETY: `name` is alive and has room for `len` bytes.
         if unsafe { libc::connect(fd.as_raw_fd(), (&raw const name).cast(), len) } != 0 {
             return false;
         }
-        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 0);
-        if self.dual {
-            set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0);
-        }
+        bound_before.get_or_insert(bound);
+        self.tell_destinations(0);
         true
+    }
+
+    /// Makes the socket everybody's again, at the same number, for another connection of its queue
+    /// pair. A socket that is no route's alone stays as it is.
+    ///
+    /// # Errors
+    /// Another socket has taken the number, which it has lost for a moment.
+    pub fn undevote(&self) -> io::Result<()> {
+        let mut bound_before = self.bound_before.lock();
+        let Some(bound) = *bound_before else { return Ok(()) };
+        let fd = self.fd.as_fd();
+        rustix::net::connect_unspec(fd)?;
+        // The kernel takes a number back that it had chosen itself.
+        if socket::local_addr(fd)?.port() != self.number {
+            socket::bind(fd, &bound, false)?;
+        }
+        self.tell_destinations(1);
+        *bound_before = None;
+        Ok(())
+    }
+
+    /// Whether the kernel says with each datagram to which address it came.
+    fn tell_destinations(&self, on: libc::c_int) {
+        let fd = self.fd.as_fd();
+        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, on);
+        if self.dual {
+            set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on);
+        }
     }
 
     /// Keeps the socket for further paths of the connection that is about to be made here, until
@@ -511,5 +554,31 @@ mod tests {
         assert_eq!(heard(&port, Some(&route)), None);
         send(&peer);
         assert_eq!(heard(&port, Some(&route)), Some(peer.number()));
+    }
+
+    #[test]
+    fn a_socket_that_has_had_a_route_of_its_own_hears_everybody_again() {
+        let [port, peer, stranger] = [(); 3].map(|()| UdpPort::bind(0).unwrap());
+        let to = |ip: [u8; 4], from: &UdpPort| Route {
+            local: (ip, from.number()).into(),
+            remote: (ip, port.number()).into(),
+        };
+        let send = |route: &Route| {
+            assert_eq!(stranger.send_staged(route, b"octets", 6), Written::Octets(6));
+        };
+        let back = to([127, 0, 0, 1], &peer);
+        let route = Route { local: back.remote, remote: back.local };
+        for _ in 0..3 {
+            assert!(port.devote(&route));
+            port.undevote().unwrap();
+            // At each address of the host, and it is told which one it was.
+            for ip in [[127, 0, 0, 1], [127, 0, 0, 2]] {
+                send(&to(ip, &stranger));
+                let bundle = port.receive(&mut [0; BUNDLE_OCTETS], None).map(|got| got.route);
+                let Route { local, remote } = to(ip, &stranger);
+                assert_eq!(bundle, Some(Route { local: remote, remote: local }));
+            }
+        }
+        assert!(port.undevote().is_ok(), "nothing is to be done");
     }
 }

@@ -82,6 +82,7 @@ behaviours! {
     a_builder_holds_its_own_queue_only = "builders"
     descriptors_are_out_of_the_way = "descriptors"
     a_queue_pair_that_was_reset_comes_again = "comes_again"
+    queue_pairs_that_were_reset_find_other_peers = "other_peers"
     closed_descriptors_end_their_connections_and_are_left_alone = "closed_descriptors"
     a_killed_peer_ends_its_own_requests_and_no_others = "killed_peers"
     errors_are_told_as_each_call_always_did = "errnos"

@@ -125,8 +125,9 @@ fn a_binding_that_cannot_be_fails_its_request() {
 fn a_region_that_does_not_allow_it_is_not_bound() {
     let (mut a, mut b) = pair(1460);
     let (memory, bind) = binding(&a, WindowKind::Type1, Access::REMOTE_WRITE);
-    let access = Some(ALL - Access::MW_BIND);
-    a.device.regions().reregister(memory.key, None, None, access).unwrap();
+    let mut spec = a.device.regions().spec(memory.key).unwrap();
+    spec.access = ALL - Access::MW_BIND;
+    a.device.regions().reregister(memory.key, &spec).unwrap();
     a.send(1, SendOp::BindMw(bind), &[]);
     settle(&mut a, &mut b);
     assert_eq!(a.statuses(), [(1, WcStatus::MwBindErr as u32)]);

@@ -217,11 +217,12 @@ impl Cq {
     /// Adds a completion, unless its queue pair is muted. Errors count as `solicited`. A completion
     /// without memory is lost as in an overflow; all that follow are lost too.
     pub fn push(&self, wc: Wc, reclaim: Option<Reclaim>, solicited: bool) {
-        let stamp_ns = self.clock.map_or(0, |clock| clock());
         let mut ring = self.ring();
         if ring.muted.contains(&wc.qp_num) {
             return;
         }
+        // Under the lock: the stamps are in the order of the completions.
+        let stamp_ns = self.clock.map_or(0, |clock| clock());
         let full = ring.overflowed || ring.entries.len() >= ring.capacity as usize;
         if full || ring.entries.try_reserve(1).is_err() {
             if self.lose(ring)

@@ -113,21 +113,24 @@ fn a_region_changes_under_its_key() {
     parts.region(KEY, Access::empty());
     let check = |pd: u32, to, right| parts.regions.check(KEY, pd, to, 8, right).map(drop);
     let before = parts.regions.reader().generation();
-    parts.regions.reregister(KEY, None, None, Some(Access::REMOTE_READ)).unwrap();
+    let mut spec = parts.regions.spec(KEY).unwrap();
+    spec.access = Access::REMOTE_READ;
+    parts.regions.reregister(KEY, &spec).unwrap();
     assert!(parts.regions.reader().generation() > before);
     assert_eq!(check(1, 0x1000, Access::REMOTE_READ), Ok(()));
-    parts.regions.reregister(KEY, Some(&parts.other), None, None).unwrap();
+    spec.pd = Arc::clone(&parts.other);
+    parts.regions.reregister(KEY, &spec).unwrap();
     assert_eq!(check(1, 0x1000, Access::REMOTE_READ), Err(Fault::WrongPd));
     assert_eq!(check(2, 0x1000, Access::REMOTE_READ), Ok(()));
-    let addr = parts.memory.as_ptr() as u64;
-    parts.regions.reregister(KEY, None, Some((addr, 16, 0x9000)), None).unwrap();
+    (spec.addr, spec.len, spec.iova) = (parts.memory.as_ptr() as u64, 16, 0x9000);
+    parts.regions.reregister(KEY, &spec).unwrap();
     assert_eq!(check(2, 0x9008, Access::REMOTE_READ), Ok(()));
     assert_eq!(check(2, 0x9009, Access::REMOTE_READ), Err(Fault::Bounds));
-    let refused = parts.regions.reregister(KEY, None, None, Some(Access::REMOTE_WRITE));
-    assert!(refused.is_err());
+    let without_local = RegionSpec { access: Access::REMOTE_WRITE, ..spec.clone() };
+    assert!(parts.regions.reregister(KEY, &without_local).is_err());
     assert_eq!(check(2, 0x9008, Access::REMOTE_READ), Ok(()));
-    let nobody = parts.regions.reregister(KEY ^ 1, None, None, None);
-    assert_eq!(nobody, Err(Misuse::NotFound));
+    assert_eq!(parts.regions.reregister(KEY ^ 1, &spec), Err(Misuse::NotFound));
+    assert!(matches!(parts.regions.spec(KEY ^ 1), Err(Misuse::NotFound)));
 }
 
 #[test]
@@ -192,7 +195,8 @@ fn a_window_grants_a_part_of_a_region_to_peers() {
     assert!(matches!(out.pieces()[..], [Piece::Memory(piece)] if piece.addr == addr));
     // The region is in use until the window is bound to nothing.
     assert_eq!(parts.regions.deregister(KEY), Err(Misuse::Busy));
-    assert_eq!(parts.regions.reregister(KEY, None, None, None), Err(Misuse::Busy));
+    let spec = parts.regions.spec(KEY).unwrap();
+    assert_eq!(parts.regions.reregister(KEY, &spec), Err(Misuse::Busy));
     assert_eq!(parts.regions.invalidate(KEY, PEER, Invalidate::Local), Err(Fault::Access));
     assert_eq!(parts.regions.invalidate(key, PEER, Invalidate::Remote), Err(Fault::Access));
     assert_eq!(parts.regions.deregister(key), Err(Misuse::NotFound));

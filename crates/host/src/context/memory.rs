@@ -57,20 +57,46 @@ impl Context {
         self.device.regions().deregister(key)
     }
 
-    /// Changes a region in place; it keeps its key. `range` is address, length and the address
-    /// used by peers.
+    /// Changes a region in place; it keeps its key. `range` is address and length.
+    ///
+    /// # Errors
+    /// If the region has no memory of this process, or may not become what is asked for.
     pub fn rereg_mr(
         &self,
         key: u32,
         pd: Option<&Arc<Pd>>,
-        range: Option<(u64, u64, u64)>,
+        range: Option<(u64, u64)>,
         access: Option<Access>,
     ) -> Result<(), Misuse> {
         self.check_device()?;
-        if let Some((addr, length, _)) = range {
-            check_mapped(addr, length, access.unwrap_or(Access::empty()))?;
+        let mut spec = self.device.regions().spec(key)?;
+        if matches!(spec.backing, Backing::Device(_) | Backing::Null) {
+            return Err(Misuse::Unsupported("changes of regions without memory of the process"));
         }
-        self.device.regions().reregister(key, pd, range, access)
+        let was_zero_based = spec.access.contains(Access::ZERO_BASED);
+        if let Some(pd) = pd {
+            spec.pd = Arc::clone(pd);
+        }
+        if let Some((addr, len)) = range {
+            (spec.addr, spec.len) = (addr, len);
+        }
+        if let Some(access) = access {
+            spec.access = access;
+        }
+        if spec.access.contains(Access::ZERO_BASED) {
+            spec.iova = 0;
+        } else if range.is_some() || was_zero_based {
+            spec.iova = spec.addr;
+        }
+        spec.backing = match spec.access.contains(Access::ON_DEMAND) {
+            true => Backing::OnDemand(is_mapped),
+            false => Backing::Mapped,
+        };
+        let is_pinned = matches!(spec.backing, Backing::Mapped);
+        if is_pinned && (range.is_some() || access.is_some()) {
+            check_mapped(spec.addr, spec.len, spec.access)?;
+        }
+        self.device.regions().reregister(key, &spec)
     }
 
     /// Takes `octets` of the device's own memory.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use weft_fault::Verb;
 use weft_net::path;
+use weft_net::refused;
 use weft_net::secrecy::Chosen;
 use weft_rnic::RetryLimits;
 use weft_verbs::qp::transition;
@@ -52,7 +53,7 @@ impl HostQp {
         use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd, Sqe};
         let named = mask.contains(QpAttrMask::AV | QpAttrMask::DEST_QPN) && attr.path.is_global;
         match (self.state(), attr.state) {
-            (_, Reset) => self.reset(),
+            (_, Reset) => self.reset()?,
             (_, Failed) => self.fail(),
             (Reset | Init, Init) => self.inner.proceed(Reset, Init),
             (Init, Rtr) if named => {
@@ -76,7 +77,7 @@ impl HostQp {
         Ok(())
     }
 
-    fn reset(&self) {
+    fn reset(&self) -> Result<(), Misuse> {
         self.inner.mute();
         self.hang_up();
         self.slot.abandon(None);
@@ -86,7 +87,10 @@ impl HostQp {
         }
         if let Some(port) = self.port() {
             self.host().local().time_waits.release(self.host(), port);
+            // The next peer is another one.
+            port.undevote().map_err(refused)?;
         }
+        Ok(())
     }
 
     fn fail(&self) {
@@ -171,7 +175,7 @@ impl HostQp {
         use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd};
         let connected = self.inner.kind() != QpType::Ud;
         match (from, to) {
-            (_, Reset) => self.reset(),
+            (_, Reset) => self.reset()?,
             (_, Failed) => self.fail(),
             (Init, Rtr) if !connected => {
                 self.inner.proceed(Init, Rtr);

@@ -462,7 +462,7 @@ impl Reregistration {
             // SAFETY: alive by contract.
             unsafe { &pd_tail(pd).core }
         });
-        let range = self.range.map(|(addr, length)| (addr as u64, length as u64, addr as u64));
+        let range = self.range.map(|(addr, length)| (addr as u64, length as u64));
         // SAFETY: alive by contract; only its owner changes a region.
         let mr = unsafe { &mut *mr };
         held.tail().core.rereg_mr(mr.lkey, domain, range, access)?;

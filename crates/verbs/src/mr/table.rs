@@ -19,7 +19,6 @@ use super::region::{Accessor, RegionEntry, RegionFault, RegionSpec};
 use super::window::release;
 use crate::access::Access;
 use crate::misuse::Misuse;
-use crate::pd::Pd;
 use crate::sge::{Sge, parts};
 
 /// No region or window has a key below this one.
@@ -174,33 +173,36 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Changes a region in place, under the same key. The caller holds the lock of no connection.
+    /// What a region is, from which what it is to become is made.
+    ///
+    /// # Errors
+    /// [`Misuse::NotFound`] where no region has this key.
+    pub fn spec(&self, key: u32) -> Result<RegionSpec, Misuse> {
+        let regions = self.lock();
+        let region = regions.find(key).filter(|r| r.window.is_none()).ok_or(Misuse::NotFound)?;
+        Ok(RegionSpec {
+            pd: Arc::clone(region.pd.arc()),
+            addr: region.addr,
+            len: region.len,
+            iova: region.iova,
+            access: region.access,
+            backing: region.backing.clone(),
+        })
+    }
+
+    /// Makes a region another one in place, under the same key. The caller holds the lock of no
+    /// connection.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.
-    pub fn reregister(
-        &self,
-        key: u32,
-        pd: Option<&Arc<Pd>>,
-        range: Option<(u64, u64, u64)>,
-        access: Option<Access>,
-    ) -> Result<(), Misuse> {
+    pub fn reregister(&self, key: u32, spec: &RegionSpec) -> Result<(), Misuse> {
         let mut regions = self.lock();
         let region = regions.find_mut(key).ok_or(Misuse::NotFound)?;
         if region.bound > 0 {
             return Err(Misuse::Busy);
         }
-        let (addr, len, iova) = range.unwrap_or((region.addr, region.len, region.iova));
-        let spec = RegionSpec {
-            pd: Arc::clone(pd.unwrap_or(region.pd.arc())),
-            addr,
-            len,
-            iova,
-            access: access.unwrap_or(region.access),
-            backing: region.backing.clone(),
-        };
         spec.check()?;
-        let before = std::mem::replace(region, RegionEntry::new(key, &spec));
+        let before = std::mem::replace(region, RegionEntry::new(key, spec));
         self.renew();
         drop(regions);
         before.lenders.end_loans_of(key);

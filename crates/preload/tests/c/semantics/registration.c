@@ -4,6 +4,13 @@
 
 #include <sys/mman.h>
 
+#define FAILS_TO_CHANGE(region, flags, at, length, access, error)                           \
+	do {                                                                                \
+		errno = 0;                                                                  \
+		CHECK(ibv_rereg_mr(region, flags, NULL, at, length, access) < 0);           \
+		CHECK(errno == (error));                                                    \
+	} while (0)
+
 static struct ibv_mr *try(void *at, size_t length, unsigned access)
 {
 	errno = 0;
@@ -112,6 +119,49 @@ static void changed(void)
 	CHECK(ibv_dealloc_pd(other) == 0);
 }
 
+/* What is counted from its first byte is so wherever it is moved, until it is made another. */
+static void moved_from_zero(void)
+{
+	struct ibv_mr *region = ibv_reg_mr(pd, memory + 4096, 64, EVERY | IBV_ACCESS_ZERO_BASED);
+	CHECK(region);
+	memory[0] = 'z', memory[8192 + 9] = memory[8192 + 10] = 0;
+	CHECK(!ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory + 8192, 64, 0));
+	CHECK(write_to(9, region->rkey, 1) == IBV_WC_SUCCESS && memory[8192 + 9] == 'z');
+	CHECK(!ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, EVERY));
+	CHECK(write_to((uintptr_t)memory + 8192 + 10, region->rkey, 1) == IBV_WC_SUCCESS);
+	CHECK(memory[8192 + 10] == 'z');
+	done(region);
+}
+
+/* A change asks for what the whole registration would. */
+static void refused_changes(void)
+{
+	char *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(page != MAP_FAILED);
+	struct ibv_mr *region = try(memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+	FAILS_TO_CHANGE(region, IBV_REREG_MR_CHANGE_TRANSLATION, page, 4096, 0, EFAULT);
+	CHECK(region->addr == memory);
+	done(region);
+	region = try(page, 4096, IBV_ACCESS_REMOTE_READ);
+	FAILS_TO_CHANGE(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, 0, IBV_ACCESS_LOCAL_WRITE, EFAULT);
+	done(region);
+	CHECK(munmap(page, 4096) == 0);
+	/* Looked at with each access instead. */
+	region = try(memory, 4096, IBV_ACCESS_ON_DEMAND);
+	CHECK(!ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, page, 4096, 0));
+	done(region);
+	region = ibv_alloc_null_mr(pd);
+	FAILS_TO_CHANGE(region, IBV_REREG_MR_CHANGE_TRANSLATION, memory, 64, 0, EOPNOTSUPP);
+	done(region);
+	struct ibv_alloc_dm_attr wanted_dm = { .length = 4096 };
+	struct ibv_dm *dm = ibv_alloc_dm(context, &wanted_dm);
+	CHECK(dm);
+	region = ibv_reg_dm_mr(pd, dm, 0, 4096, EVERY | IBV_ACCESS_ZERO_BASED);
+	FAILS_TO_CHANGE(region, IBV_REREG_MR_CHANGE_TRANSLATION, memory, 64, 0, EOPNOTSUPP);
+	done(region);
+	CHECK(ibv_free_dm(dm) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	begin(argc, argv);
@@ -120,7 +170,9 @@ int main(int argc, char **argv)
 	pair();
 	another_address();
 	nothing_at_all();
+	moved_from_zero();
 	changed();
+	refused_changes();
 	part();
 	return finish();
 }
