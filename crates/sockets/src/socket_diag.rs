@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use libc::c_int;
+use weft_os::users;
 
 use crate::address;
 use crate::names::SocketEnds;
@@ -35,10 +36,6 @@ const STATE_AT: usize = 17;
 const PORT_AT: usize = 20;
 const USER_AT: usize = 80;
 const INODE_AT: usize = 84;
-
-/// The user id that stands for all that the user namespace of this process does not know, unless
-/// the system was told otherwise.
-const OVERFLOW_USER: u32 = 65534;
 
 /// A listener in the table.
 pub struct LocalListener {
@@ -101,7 +98,7 @@ impl SocketDiag {
         let TableEntry { state, port, user, inode, .. } = self.find(protocol, ends)?;
         // The kernel says 0 for the user of a socket that was closed, which has no inode.
         let is_open = inode != 0 && state != LISTEN && port == ends.local.port();
-        (is_open && user != overflow_user()).then_some(user)
+        (is_open && users::is_known(user)).then_some(user)
     }
 
     /// The socket between `ends`, or the one without a peer that a packet from there would be for.
@@ -113,12 +110,6 @@ impl SocketDiag {
         let count = sys::receive(self.0.as_raw_fd(), &mut answer, 0).ok()?;
         parse(answer.get(..count)?)
     }
-}
-
-/// The user id that the kernel reports for users whom this user namespace does not know.
-fn overflow_user() -> u32 {
-    let set = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-    set.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW_USER)
 }
 
 fn any(like: IpAddr) -> IpAddr {

@@ -33,6 +33,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use weft_os::fds::{self, HighFd};
+use weft_os::users;
 use weft_sync::Mutex;
 
 use super::memory::{self, Mapping};
@@ -238,7 +239,7 @@ fn dial(name: &str) -> io::Result<OwnedFd> {
 
 /// Whether the process at the other end runs as the user of this one.
 fn same_user(socket: BorrowedFd<'_>) -> bool {
-    credentials(socket).is_some_and(|who| who.uid == weft_os::sys::user())
+    credentials(socket).is_some_and(|who| users::is_own(who.uid))
 }
 
 /// The process that made the other end, if it can be seen from here.

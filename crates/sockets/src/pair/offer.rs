@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use weft_os::users;
+
 use crate::handoff::channel;
 use crate::names::{self, SocketEnds};
 use crate::socket_diag::LocalListener;
@@ -22,7 +24,7 @@ impl PairOffer {
         let raw = end.as_raw_fd();
         let name = names::of_offers(listener.inode.number(), listener.is_ipv6);
         sys::connect_name(raw, &name)?;
-        if channel::user(raw) != Some(weft_os::sys::user()) {
+        if !channel::user(raw).is_some_and(users::is_own) {
             return Err(ErrorKind::PermissionDenied.into());
         }
         sys::set_room(raw);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_os::fds::high;
+use weft_os::users;
 use weft_sync::Mutex;
 
 use super::is_special;
@@ -169,7 +170,7 @@ fn next_of(
     while *left > 0 {
         *left -= 1;
         let Some(end) = arrived()? else { return Ok(None) };
-        if channel::user(end.as_raw_fd()) == Some(user) {
+        if channel::user(end.as_raw_fd()).is_some_and(|of| of == user && users::is_known(of)) {
             return Ok(Some(end));
         }
     }

@@ -354,6 +354,7 @@ mod tests {
     use super::super::region::Backing;
     use super::super::window::WindowKind;
     use super::*;
+    use crate::pd::Pd;
     use crate::usage::Counted;
 
     struct KeySource(u32);
