@@ -5,8 +5,8 @@
 //! whole: the list of descriptors that a forked child closes ([`fds`]), the secret that random
 //! bytes are stretched from where no source is left ([`random`]), the origin of the clock
 //! ([`clock`]), whose memory it is and whether it is a new child ([`forks`]), its own
-//! threads ([`last_thread`]), what standard error was ([`stderr`]), which user stands for those that
-//! are not known ([`users`]), and what the kernel was found to know.
+//! threads ([`last_thread`]), what standard error was ([`stderr`]), which user stands for those
+//! that are not known ([`users`]), and what the kernel was found to know.
 //!
 //! Order of calls: [`random::prepare`] before the process may lose its sources of random bytes;
 //! nothing else has an order.

@@ -53,7 +53,7 @@ const PING_AFTER: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same once ssh has ended, which may mean that the peer's process has.
 const ORPHAN_SILENCE_MAX: Duration = Duration::from_secs(2);
-/// How often it is looked whether a sign of life is due: an idle channel costs two wake-ups a second.
+/// How often it is looked whether a sign of life is due: an idle channel wakes twice a second.
 const PULSE: Duration = Duration::from_millis(500);
 /// How often a peer is asked once ssh has ended.
 const ORPHAN_PULSE: Duration = Duration::from_millis(250);
