@@ -134,7 +134,11 @@ impl EventChannel {
             if self.is_closed() {
                 return Err(io::Error::from_raw_os_error(Self::sleep_on_closed()));
             }
-            self.read_token()?;
+            match self.read_token() {
+                // Closed between the look and the read.
+                Err(e) if e.raw_os_error() == Some(libc::EBADF) && self.is_closed() => continue,
+                read => read?,
+            }
             if self.looks.load(Ordering::Relaxed) && !self.sleeps() && self.keeps_end_back() {
                 self.put_token();
                 return Err(io::Error::from_raw_os_error(libc::EAGAIN));

@@ -128,6 +128,8 @@ static void destruction_wakes_nobody(void)
 	pthread_detach(thread);
 }
 
+enum { RACES = 1000 };
+
 static pthread_barrier_t destroyed;
 static atomic_int late_code;
 
@@ -158,6 +160,29 @@ static void a_late_reader_sleeps_too(void)
 	}
 	CHECK(late_code == EINTR);
 	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(sigaction(SIGALRM, &before, NULL) == 0);
+}
+
+/* Nor does one that is just about to sleep. */
+static void a_racing_reader_sleeps_too(void)
+{
+	struct sigaction on = { .sa_handler = on_alarm }, before;
+	CHECK(sigaction(SIGALRM, &on, &before) == 0);
+	for (int i = 0; i < RACES; i++) {
+		pthread_t thread;
+		struct rdma_event_channel *channel = rdma_create_event_channel();
+		late_code = 0;
+		CHECK(pthread_create(&thread, NULL, late_reader, channel) == 0);
+		pthread_barrier_wait(&destroyed);
+		for (int spins = i * 4; spins > 0; spins--)
+			__asm__ volatile("");
+		rdma_destroy_event_channel(channel);
+		while (!late_code) {
+			pthread_kill(thread, SIGALRM);
+			usleep(100);
+		}
+		CHECK(late_code == EINTR && pthread_join(thread, NULL) == 0);
+	}
 	CHECK(sigaction(SIGALRM, &before, NULL) == 0);
 }
 
@@ -594,6 +619,7 @@ int main(void)
 	rdma_destroy_event_channel(there);
 	destruction_wakes_nobody();
 	a_late_reader_sleeps_too();
+	a_racing_reader_sleeps_too();
 	connect_both();
 	return 0;
 }
