@@ -94,7 +94,7 @@ static int serve(const char *how)
 		CHECK(read(fd, &octet, 1) == 0);
 		return close(fd);
 	}
-	if (!strcmp(how, "killed")) {
+	if (!strcmp(how, "killed") || !strcmp(how, "unread")) {
 		/* The parent of this one should see it end well. */
 		if (fork() == 0) {
 			kill(getppid(), SIGKILL);
@@ -140,7 +140,9 @@ static int call(int port, const char *how)
 		return 0;
 	}
 	if (strcmp(how, "exit")) {
-		CHECK(read(fd, octets, 1) == 1 && write(fd, "y", 1) == 1);
+		/* The kernel resets only where something is unread. */
+		int count = strcmp(how, "unread") ? 1 : 2;
+		CHECK(read(fd, octets, 1) == 1 && write(fd, "yy", count) == count);
 		FAILS(read(fd, octets, 1), ECONNRESET);
 		return 0;
 	}
