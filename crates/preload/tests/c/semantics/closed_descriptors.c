@@ -59,6 +59,7 @@ int main(int argc, char **argv)
 	double began = processor_time();
 	usleep(500000);
 	CHECK(processor_time() - began < 0.2);
+	CHECK(modify(a.qp, IBV_QPS_RESET) == 0);
 	part();
 	struct stat found;
 	CHECK(fstat(file, &found) == 0 && found.st_size == 0);
