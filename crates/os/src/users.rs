@@ -14,10 +14,15 @@ const OVERFLOW_USER: u32 = 65_534;
 /// The map of a namespace in which all users are what they are.
 const EVERYBODY: [&str; 3] = ["0", "0", "4294967295"];
 
+/// Whether `user`, as the kernel tells it, may stand for users that are not mapped.
+pub fn is_overflow(user: u32) -> bool {
+    static OVERFLOW: OnceLock<u32> = OnceLock::new();
+    user == *OVERFLOW.get_or_init(overflow_user)
+}
+
 /// Whether `user`, as the kernel tells it, is a single user.
 pub fn is_known(user: u32) -> bool {
-    static OVERFLOW: OnceLock<u32> = OnceLock::new();
-    user != *OVERFLOW.get_or_init(overflow_user) || knows_everybody()
+    !is_overflow(user) || knows_everybody()
 }
 
 /// Whether `user`, as the kernel tells it, is the one that this process acts as.

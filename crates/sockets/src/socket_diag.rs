@@ -98,7 +98,7 @@ impl SocketDiag {
         let TableEntry { state, port, user, inode, .. } = self.find(protocol, ends)?;
         // The kernel says 0 for the user of a socket that was closed, which has no inode.
         let is_open = inode != 0 && state != LISTEN && port == ends.local.port();
-        (is_open && users::is_known(user)).then_some(user)
+        (is_open && !users::is_overflow(user)).then_some(user)
     }
 
     /// The socket between `ends`, or the one without a peer that a packet from there would be for.

@@ -29,11 +29,9 @@ fn run(source: &str, how: &str, carrier: &str) -> [String; 2] {
     let (server, port) = program(&path, true).words(["serve", how]).start().line("port ");
     let call = if source == "handed.c" { vec!["call", &port] } else { vec!["call", &port, how] };
     let caller = common::run(&program(&path, true).words(call));
-    let server = server.wait_group();
-    [
-        if ["killed", "unread"].contains(&how) { server.stderr } else { server.success().stderr },
-        caller,
-    ]
+    let ended = server.wait_group();
+    let ended = if ["killed", "unread"].contains(&how) { ended } else { ended.success() };
+    [ended.stderr, caller]
 }
 
 /// Runs both ends as often as it takes for the server to relay, which it does if it was asked for
