@@ -183,6 +183,12 @@ struct LinkState {
     silence_max: Duration,
 }
 
+impl LinkState {
+    fn is_orphan(&self) -> bool {
+        self.silence_max == ORPHAN_SILENCE_MAX
+    }
+}
+
 /// A connected end.
 pub(crate) struct UdpLink {
     pub traffic: Arc<ChannelTraffic>,
@@ -516,7 +522,7 @@ impl UdpLink {
         }
         let silence = now.saturating_duration_since(state.heard);
         ensure!(silence < state.silence_max, "the far end has been silent for {silence:.0?}");
-        let is_orphan = state.silence_max == ORPHAN_SILENCE_MAX;
+        let is_orphan = state.is_orphan();
         let pause = if is_orphan { ORPHAN_PULSE } else { PING_AFTER };
         let is_due =
             (is_orphan || silence >= pause) && now.saturating_duration_since(state.pinged) >= pause;
@@ -530,8 +536,7 @@ impl UdpLink {
 
     /// Until it is to be looked again whether a sign of life is due.
     fn pulse_pause(&self) -> Duration {
-        let is_orphan = self.state.lock().silence_max == ORPHAN_SILENCE_MAX;
-        if is_orphan { ORPHAN_PULSE } else { PULSE }
+        if self.state.lock().is_orphan() { ORPHAN_PULSE } else { PULSE }
     }
 
     fn ping(&self) -> Result<()> {

@@ -37,12 +37,7 @@ impl Context {
     ) -> Result<u32, Misuse> {
         self.refuse(Verb::RegMr)?;
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
-        let backing = if access.contains(Access::ON_DEMAND) {
-            Backing::OnDemand(is_mapped)
-        } else {
-            check_mapped(addr, length, access)?;
-            Backing::Mapped
-        };
+        let backing = backing_of(addr, length, access)?;
         let pd = Arc::clone(pd);
         let spec = RegionSpec { pd, addr, len: length, iova, access, backing };
         let key = self.device.register(&spec)?;
@@ -88,13 +83,8 @@ impl Context {
         } else if range.is_some() || was_zero_based {
             spec.iova = spec.addr;
         }
-        spec.backing = match spec.access.contains(Access::ON_DEMAND) {
-            true => Backing::OnDemand(is_mapped),
-            false => Backing::Mapped,
-        };
-        let is_pinned = matches!(spec.backing, Backing::Mapped);
-        if is_pinned && (range.is_some() || access.is_some()) {
-            check_mapped(spec.addr, spec.len, spec.access)?;
+        if range.is_some() || access.is_some() {
+            spec.backing = backing_of(spec.addr, spec.len, spec.access)?;
         }
         self.device.regions().reregister(key, &spec)
     }
@@ -172,9 +162,16 @@ impl Context {
     }
 }
 
-fn check_mapped(addr: u64, length: u64, access: Access) -> Result<(), Misuse> {
-    let write = access.contains(Access::LOCAL_WRITE);
-    if is_mapped(addr, length, write) { Ok(()) } else { Err(Misuse::Fault) }
+/// What a region of the process's memory rests on, which must be mapped now unless it is looked for
+/// at each access.
+fn backing_of(addr: u64, length: u64, access: Access) -> Result<Backing, Misuse> {
+    if access.contains(Access::ON_DEMAND) {
+        return Ok(Backing::OnDemand(is_mapped));
+    }
+    match is_mapped(addr, length, access.contains(Access::LOCAL_WRITE)) {
+        true => Ok(Backing::Mapped),
+        false => Err(Misuse::Fault),
+    }
 }
 
 fn is_mapped(addr: u64, length: u64, write: bool) -> bool {
