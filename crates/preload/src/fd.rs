@@ -6,6 +6,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use weft_host::EventCounter;
 use weft_os::calls::sleeping;
@@ -42,8 +43,16 @@ impl Drop for Owned {
 ///
 /// The application has its number and may set `O_NONBLOCK` on it or wait with `poll`; it stays open
 /// until the last waker is gone, so a late wake-up never hits somebody else's descriptor.
+///
+/// Invariant: what is counted, what readers have taken and not popped an event for, and what wakers
+/// are about to count is as much as the events that are queued and what is retracted too early.
 #[derive(Debug)]
-pub struct EventFd(Owned);
+pub struct EventFd {
+    fd: Owned,
+    /// Retracted before they were counted, or after a reader took them: whoever counts the next one
+    /// leaves it, or whoever has taken one finds no event.
+    retracted: AtomicU32,
+}
 
 impl EventFd {
     /// A new one with nothing queued; fails with the errno of the system.
@@ -53,21 +62,43 @@ impl EventFd {
         if fd < 0 {
             return Err(weft_net::refused(io::Error::last_os_error()).errno());
         }
-        Ok(Self(Owned(fd)))
+        Ok(Self { fd: Owned(fd), retracted: AtomicU32::new(0) })
     }
 
     /// The number.
     pub fn raw(&self) -> c_int {
-        self.0.raw()
+        self.fd.raw()
     }
 
     /// Takes back up to `count` events that were dropped unread, without ever waiting.
     pub fn retract(&self, count: usize) {
-        let counter = self.as_fd();
-        // One that is not there was taken by a reader, who finds nothing queued and waits again.
         for _ in 0..count {
-            fds::take_one(counter);
+            if !fds::take_one(self.as_fd()) {
+                self.retracted.fetch_add(1, Ordering::AcqRel);
+            }
         }
+        self.settle_counted();
+    }
+
+    /// Whether one was retracted before it was counted, or found gone by who has taken it.
+    pub fn settle(&self) -> bool {
+        let one_less = |retracted: u32| retracted.checked_sub(1);
+        self.retracted.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok()
+    }
+
+    /// Takes what was counted just as it was retracted.
+    fn settle_counted(&self) {
+        while self.retracted.load(Ordering::Acquire) > 0 && fds::take_one(self.as_fd()) {
+            if !self.settle() {
+                return self.count(1);
+            }
+        }
+    }
+
+    fn count(&self, events: u64) {
+        let (from, _uncancelled) = ((&raw const events).cast::<c_void>(), Uncancelled::begin());
+        // SAFETY: eight readable bytes. The counter cannot overflow: it counts queued events.
+        unsafe { libc::write(self.raw(), from, size_of::<u64>()) };
     }
 }
 
@@ -103,10 +134,8 @@ impl EventCounter for EventFd {
         if events == 0 || !semaphore::is_ours(self.raw()) {
             return;
         }
-        let count = u64::from(events);
-        let (from, _uncancelled) = ((&raw const count).cast::<c_void>(), Uncancelled::begin());
-        // SAFETY: eight readable bytes. The counter cannot overflow: it counts queued events.
-        unsafe { libc::write(self.raw(), from, size_of::<u64>()) };
+        self.count(events.into());
+        self.settle_counted();
     }
 }
 
@@ -135,6 +164,9 @@ pub struct Waker(pub Arc<EventFd>);
 
 impl Wake for Waker {
     fn wake(&self) {
+        if self.0.settle() {
+            return;
+        }
         match COLLECTED.get() {
             (fd, count) if fd == self.0.raw() => COLLECTED.set((fd, count + 1)),
             _ => self.0.add(1),
@@ -182,5 +214,22 @@ mod tests {
         fd.retract(2);
         assert_eq!(fd.take(), Ok(()));
         fd.retract(5);
+    }
+
+    #[test]
+    fn what_is_retracted_before_it_is_counted_is_not_counted() {
+        let (fd, waker) = event();
+        // SAFETY: the descriptor is open.
+        unsafe { libc::fcntl(fd.raw(), libc::F_SETFL, libc::O_NONBLOCK) };
+        fd.retract(1);
+        waker.wake();
+        assert_eq!(fd.take(), Err(libc::EAGAIN));
+        // Unless a reader had taken it, who finds no event.
+        waker.wake();
+        assert_eq!(fd.take(), Ok(()));
+        fd.retract(1);
+        fd.settle();
+        waker.wake();
+        assert_eq!(fd.take(), Ok(()));
     }
 }

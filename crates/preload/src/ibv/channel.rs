@@ -149,10 +149,14 @@ fn next_object(
 ) -> Result<*mut ibv_cq, c_int> {
     loop {
         waiter.wait(fd)?;
-        let found = core.pop().and_then(|c| registry::report(c, EventSource::Completion));
         // Nothing when the queue was destroyed after its event was counted.
-        if let Some(object) = found {
-            return Ok(object);
+        match core.pop() {
+            None => drop(fd.settle()),
+            Some(cookie) => {
+                if let Some(object) = registry::report(cookie, EventSource::Completion) {
+                    return Ok(object);
+                }
+            }
         }
     }
 }

@@ -31,8 +31,13 @@ pub unsafe extern "C" fn ibv_get_async_event(
     let next = |core: &Context, fd: &EventFd| {
         loop {
             fd.take()?;
-            if let Some(found) = core.poll_async().and_then(resolve) {
-                return Ok(found);
+            match core.poll_async() {
+                None => drop(fd.settle()),
+                Some(event) => {
+                    if let Some(found) = resolve(event) {
+                        return Ok(found);
+                    }
+                }
             }
         }
     };
