@@ -102,12 +102,7 @@ impl ConnectCall {
         if is_of_another_user(fd, &table.env) && address::is_of_this_host(to) == Some(true) {
             return Err("another user has opened the socket, or was this process's");
         }
-        let mut local = sys::local(fd).map_err(|_| "it has no address")?;
-        if local.port() == 0 {
-            local.set_ip(any(&remote, local.ip()));
-            sys::bind(fd, &local).map_err(|_| "no port is free")?;
-            local = sys::local(fd).map_err(|_| "it has no address")?;
-        }
+        let local = bound(fd, remote)?;
         let strict = strict::forbids_tcp(&table.env.settings, local.ip(), to.ip());
         let conn = SdpConn::new(table, SocketEnds { local, remote: to }, ConnPhase::Connecting);
         let tcp_use = table.env.settings.tcp_use(remote, strict);
@@ -314,6 +309,20 @@ fn ask(
 }
 
 /// Any address of the family of `own`, for a socket that connects to `remote`.
+/// The address by which the socket connects. The kernel still tells of the port that an earlier
+/// connect had, which has failed and given it back: it is not asked whether there is one.
+fn bound(fd: RawFd, remote: SocketAddr) -> Result<SocketAddr, &'static str> {
+    let local = || sys::local(fd).map_err(|_| "it has no address");
+    let mut free = local()?;
+    free.set_ip(any(&remote, free.ip()));
+    free.set_port(0);
+    match sys::bind(fd, &free) {
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err("no port is free"),
+        // It is bound to one.
+        Ok(()) | Err(_) => local(),
+    }
+}
+
 fn any(remote: &SocketAddr, own: IpAddr) -> IpAddr {
     match own {
         own if !own.is_unspecified() => own,

@@ -14,8 +14,9 @@ use rustix::fs::{self, Mode, OFlags, RawDir};
 use weft_os::fds::HighFd;
 
 pub use self::socket_options::{
-    inherit, is_connecting, keep_urgent_inline, limit_sending, network, option, reset_at_close,
-    resets_at_close, room, rtt, send_limit, set_option, set_reset_at_close, set_room, take_error,
+    inherit, is_connecting, keep_urgent_inline, limit_sending, network, option, repeat_options,
+    reset_at_close, resets_at_close, room, rtt, send_limit, set_option, set_reset_at_close,
+    set_room, take_error,
 };
 use crate::address;
 use crate::guard::sleeping;

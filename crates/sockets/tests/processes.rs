@@ -207,6 +207,21 @@ fn who_accepts_with_its_last_descriptor_leaves_no_peer_with_another_connection()
 }
 
 #[test]
+fn who_has_fewer_descriptors_than_callers_wait_by_pairs_accepts_all_of_them() {
+    let dir = common::dir("outnumbered");
+    common::run(&program_as_it_comes(&common::build(&dir, "outnumbered.c"), true));
+}
+
+#[test]
+fn a_refused_socket_connects_once_somebody_listens() {
+    let dir = common::dir("retried");
+    let path = common::build(&dir, "retried.c");
+    for program in [program, program_as_it_comes] {
+        common::run(&program(&path, true));
+    }
+}
+
+#[test]
 fn who_has_no_descriptor_left_for_a_process_that_asks_does_not_spin() {
     let dir = common::dir("limited-visited");
     common::run(&program(&common::build(&dir, "limited.c"), true).args("visited"));

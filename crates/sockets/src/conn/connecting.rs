@@ -128,6 +128,7 @@ impl ConnInner {
         // Options that the application has set meanwhile apply to it too.
         if let Some(first) = holders.first() {
             let _ = sys::flags(*first).and_then(|flags| sys::set_flags(tcp.raw(), flags));
+            sys::repeat_options(*first, tcp.raw());
         }
         let watches = &self.env().watches;
         let mut tcp = Some(tcp);

@@ -10,6 +10,7 @@ use super::is_special;
 use super::offer::PairOffer;
 use crate::connect::ConnectResult;
 use crate::env::Env;
+use crate::guard::sleeping;
 use crate::names::SocketEnds;
 use crate::report::Carrier;
 use crate::socket_diag::SocketDiag;
@@ -25,7 +26,7 @@ pub fn connect(env: &Env, fd: RawFd, remote: SocketAddr) -> Option<ConnectResult
         return None;
     }
     let call = PairCall::begin(fd, address::meant(remote))?;
-    Some(call.finish(env, sys::connect(fd, &remote)))
+    Some(call.finish(env, sleeping(|| sys::connect(fd, &remote))))
 }
 
 /// A connect for which a pair was offered.

@@ -98,18 +98,31 @@ impl PairOffers {
         Ok(found.and_then(WaitingOffer::take))
     }
 
+    /// Each offer that is for others goes back before the next is looked at: there may be more than
+    /// there are descriptors.
     fn find(&self, ends: &SocketEnds) -> io::Result<Option<WaitingOffer>> {
-        let (mut others, mut left) = (Vec::new(), ARRIVED_MAX);
-        let found = loop {
-            match self.files.next(self.user, &mut left) {
-                Ok(Some(offer)) if !offer.is_for(ends) => others.push(offer),
-                found => break found,
+        let mut first = None;
+        while let Some(offer) = self.files.next_put_back()? {
+            if offer.is_for(ends) {
+                return Ok(Some(offer));
             }
-        };
-        for offer in others.iter().filter(|offer| offer.is_alive()) {
-            self.files.put_back(&offer.end);
+            let socket = sys::inode(offer.end.as_raw_fd());
+            let is_round = first.is_some() && socket == first;
+            if self.files.put_back_alive(&offer) {
+                first = first.or(socket);
+            }
+            if is_round {
+                break;
+            }
         }
-        found
+        let mut left = ARRIVED_MAX;
+        while let Some(offer) = self.files.next_arrived(self.user, &mut left)? {
+            if offer.is_for(ends) {
+                return Ok(Some(offer));
+            }
+            self.files.put_back_alive(&offer);
+        }
+        Ok(None)
     }
 }
 
@@ -119,12 +132,20 @@ impl OfferFiles {
         let _ = channel::send(self.put_back.0.as_raw_fd(), Some(end.as_raw_fd()));
     }
 
-    /// The next offer of `user`, those that were put back first. Of those that arrive it takes
-    /// `left` at most.
+    /// The same, unless its connection cannot be accepted any more; whether it can.
+    fn put_back_alive(&self, offer: &WaitingOffer) -> bool {
+        let is_alive = offer.is_alive();
+        if is_alive {
+            self.put_back(&offer.end);
+        }
+        is_alive
+    }
+
+    /// The next of the offers that were put back.
     ///
     /// # Errors
     /// Without descriptors. No offer is lost then.
-    fn next(&self, user: u32, left: &mut usize) -> io::Result<Option<WaitingOffer>> {
+    fn next_put_back(&self) -> io::Result<Option<WaitingOffer>> {
         let put_back = self.put_back.1.as_raw_fd();
         while let Some(Some(end)) = sys::unless_lacking(channel::peek(put_back))? {
             // Only now: a message is lost where there is no descriptor for what it carries.
@@ -133,6 +154,14 @@ impl OfferFiles {
                 return Ok(Some(offer));
             }
         }
+        Ok(None)
+    }
+
+    /// The next offer of `user` among the `left` next ones that arrive.
+    ///
+    /// # Errors
+    /// As for [`OfferFiles::next_put_back`].
+    fn next_arrived(&self, user: u32, left: &mut usize) -> io::Result<Option<WaitingOffer>> {
         while let Some(end) = next_of(user, left, || self.arrived())? {
             if let Some(offer) = self.read(end)? {
                 return Ok(Some(offer));

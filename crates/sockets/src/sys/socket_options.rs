@@ -141,29 +141,45 @@ pub fn rtt(fd: RawFd) -> Option<Duration> {
     (got == 0 && info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
 }
 
+/// Options of `SOL_SOCKET` that a socket has in common with the one that replaces it, and their
+/// defaults.
+const COMMON: [(c_int, u8); 6] = [
+    (libc::SO_RCVTIMEO, 0),
+    (libc::SO_SNDTIMEO, 0),
+    (libc::SO_OOBINLINE, 0),
+    (libc::SO_KEEPALIVE, 0),
+    (libc::SO_LINGER, 0),
+    (libc::SO_RCVLOWAT, 1),
+];
+
 /// Copies the options and flags of a socket to the one that replaces it.
 pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
     let raw = to.as_raw_fd();
-    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_OOBINLINE, libc::SO_KEEPALIVE] {
-        copy_option(from, raw, name, 0);
+    for (name, default) in COMMON.into_iter().filter(|(name, _)| *name != libc::SO_LINGER) {
+        copy_option(from, raw, name, Some(default));
     }
-    copy_option(from, raw, libc::SO_RCVLOWAT, 1);
     // A new socket takes any flag.
     let _ = set_flags(raw, libc::O_RDWR | nonblocking & libc::O_NONBLOCK);
 }
 
-/// Copies an option of `SOL_SOCKET` of at most 32 bytes to a new socket, where its
-/// first byte is `default` and the others are zero; a failure leaves that.
-fn copy_option(from: RawFd, to: RawFd, name: c_int, default: u8) {
+/// Copies the options of a socket to the one that it has stood for, those too that have their
+/// defaults again.
+pub fn repeat_options(from: RawFd, to: RawFd) {
+    COMMON.into_iter().for_each(|(name, _)| copy_option(from, to, name, None));
+}
+
+/// Copies an option of `SOL_SOCKET` of at most 32 bytes, unless its first byte is the `default` and
+/// the others are zero: a new socket has that. A failure changes nothing.
+fn copy_option(from: RawFd, to: RawFd, name: c_int, default: Option<u8>) {
     let mut value = [0_u8; 32];
     let mut len = value.len() as socklen_t;
     let (level, at) = (libc::SOL_SOCKET, value.as_mut_ptr());
     // SAFETY: the value has the room that `len` says.
     let got = unsafe { libc::syscall(libc::SYS_getsockopt, from, level, name, at, &raw mut len) };
-    let value = value.get(..len as usize).filter(|_| got == 0).unwrap_or_default();
+    let Some(value) = value.get(..len as usize).filter(|_| got == 0) else { return };
     let is_default = value
         .split_first()
-        .is_some_and(|(first, rest)| *first == default && rest.iter().all(|byte| *byte == 0));
+        .is_some_and(|(first, rest)| Some(*first) == default && rest.iter().all(|byte| *byte == 0));
     if !is_default {
         set_option(to, level, name, value);
     }
