@@ -426,11 +426,14 @@ impl UdpLink {
     fn turn(self: &Arc<Self>, batch: &mut Vec<Completion>) -> Result<()> {
         batch.clear();
         if self.cq.poll_into(batch, 64)? == 0 {
-            match self.cq.wait(self.pulse_pause()) {
+            let pause = self.pulse_pause();
+            let due = clock::now() + pause;
+            match self.cq.wait(pause) {
                 Ok(completion) => batch.push(completion),
                 Err(Error::TimedOut { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
+            self.note_stop(due);
         }
         for completion in &*batch {
             let done = completion.ok().map_err(|_| anyhow!("the connection was lost"))?;
@@ -511,6 +514,15 @@ impl UdpLink {
             receive.buffers.push(buffer);
         }
         Ok(())
+    }
+
+    /// The process was stopped if it goes on long after `due`: that was no silence of the peer.
+    fn note_stop(&self, due: Moment) {
+        let now = clock::now();
+        if let Some(stopped) = clock::stopped_since(due, now) {
+            let mut state = self.state.lock();
+            state.heard = now.min(state.heard + stopped);
+        }
     }
 
     /// Asks a silent peer for a sign of life, and gives up on one that stays silent.
