@@ -68,6 +68,8 @@ pub struct ShuttleQp {
     left_ns: Option<u64>,
     /// A message waits for a receive.
     held: bool,
+    /// Why requests fail as soon as the peer was told.
+    given_up: Option<StreamFault>,
     /// What this side waits for.
     retry_timers: RetryTimers,
     /// Segments go through shared memory, and only the rest by datagrams.
@@ -155,6 +157,7 @@ impl ShuttleQp {
             end: None,
             left_ns: None,
             held: false,
+            given_up: None,
             retry_timers: RetryTimers::default(),
             lane: None,
             lane_lost_ns: None,
@@ -343,7 +346,9 @@ impl ShuttleQp {
         if let Some(short) = self.rdmap.rnr()
             && self.rnr_due_ns().is_some_and(|at_ns| at_ns <= now_ns)
         {
-            self.fail(now_ns, StreamFault::NoReceive { seq: short.seq });
+            // The peer is told first: a receive that is posted then is not for this message.
+            self.given_up = Some(StreamFault::NoReceive { seq: short.seq });
+            self.connection.close(now_ns, 0);
         }
         if self.refusal_due_ns().is_some_and(|at_ns| at_ns <= now_ns) {
             self.refuse(now_ns);
@@ -387,7 +392,8 @@ impl ShuttleQp {
 
     /// When a message of this side has waited long enough for a receive.
     fn rnr_due_ns(&self) -> Option<u64> {
-        let short = self.rdmap.rnr().filter(|_| !self.rdmap.is_dead())?;
+        let waits = !self.rdmap.is_dead() && self.given_up.is_none();
+        let short = self.rdmap.rnr().filter(|_| waits)?;
         self.retry_timers.rnr_due_ns(short, &self.qp.attrs(), self.rtt())
     }
 
@@ -417,6 +423,7 @@ impl ShuttleQp {
     ) -> Sending {
         let mut now_ns = clock_ns();
         self.retry_timers.note_work(now_ns, self.qp.sq().awaits_peer());
+        self.connection.set_awaited(!self.qp.sq().is_idle());
         let mut outcome = Sending::More;
         for round in 0..ROUNDS_MAX {
             if round > 0 {
@@ -430,7 +437,8 @@ impl ShuttleQp {
                 break;
             }
         }
-        if let Some(fault) = self.rdmap.take_fault(&self.qp) {
+        let fault = self.given_up.take().or_else(|| self.rdmap.take_fault(&self.qp));
+        if let Some(fault) = fault {
             self.fail(now_ns, fault);
             return Sending::More;
         }

@@ -228,6 +228,24 @@ fn without_a_timeout_an_outage_lasts_as_long_as_it_likes() {
     assert_eq!(statuses(&world.ends[0]), [(1, DONE)]);
 }
 
+/// Nobody waited for the path meanwhile, and it was probed seldom.
+#[test]
+fn what_is_posted_after_a_long_idle_outage_leaves_within_a_second() {
+    for down_s in 900..910 {
+        let mut world = world_of(QpType::Rc, false, 7);
+        let now_ns = world.now_ns;
+        post_recv(&mut world.ends[1], now_ns, 9);
+        world.network.weather.lost = 100;
+        world.ends[0].shuttle.connection_mut().ask();
+        world.run_for(down_s * 1000 * MS);
+        world.network.weather.lost = 0;
+        world.ends[0].send(1, SendOp::Send, &[]);
+        let took_ns = world.run_until_idle();
+        assert!(took_ns < 1100 * MS, "{took_ns} ns");
+        assert_eq!(statuses(&world.ends[0]), [(1, DONE)]);
+    }
+}
+
 #[test]
 fn a_peer_that_left_is_noticed_by_the_next_request_only() {
     for (kind, status) in [(QpType::Rc, NO_ANSWER), (QpType::Uc, DONE)] {

@@ -25,8 +25,8 @@ const OUTAGE_PROBES: u32 = 3;
 const PROBES: u8 = 2;
 /// Longest probe interval while the path is down, 1 s; the shortest is a round trip.
 const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
-/// The same while no segment is in flight, so that nobody waits for the path: 10 s, as often as a
-/// connection in use sends a Ping.
+/// The same while nobody waits for the path: nothing is in flight, and nothing is to be sent. 10 s,
+/// as often as a connection in use sends a Ping.
 const OUTAGE_IDLE_INTERVAL_NS: u64 = 10_000_000_000;
 /// Probes without segments that may yet be acknowledged while the path is down. Of a path whose
 /// round trip has grown, the acknowledgement comes when several more have left.
@@ -107,6 +107,8 @@ pub(crate) struct Recovery {
     loss_at_ns: Option<u64>,
     probe_timeouts: u32,
     probes: u8,
+    /// Somebody waits for the path, although nothing may be in flight.
+    awaited: bool,
     marked: u64,
     /// How much later the peer's clock was when the newest acknowledged packet arrived than this
     /// one when it was sent, in microseconds, plus a constant.
@@ -136,6 +138,7 @@ impl Recovery {
             loss_at_ns: None,
             probe_timeouts: 0,
             probes: 0,
+            awaited: false,
             marked: 0,
             one_way_us: None,
             asked_interval_ns: 0,
@@ -450,6 +453,11 @@ impl Recovery {
         self.acked.remove_below(floor);
     }
 
+    /// Whether somebody waits for the path, although nothing may be in flight.
+    pub(crate) fn set_awaited(&mut self, awaited: bool) {
+        self.awaited = awaited;
+    }
+
     /// When [`Recovery::handle_timeout`] is due.
     pub(crate) fn timeout_ns(&self) -> Option<u64> {
         self.loss_at_ns.or_else(|| self.probe_at_ns())
@@ -479,9 +487,9 @@ impl Recovery {
                 let first_ns = self.flights.front().map(|flight| flight.sent_ns);
                 let arrived_ns = self.newest.map(|(_, sent_ns)| sent_ns).or(first_ns);
                 let down_ns = self.silent_since_ns.saturating_sub(arrived_ns.unwrap_or(u64::MAX));
-                let most_ns = match self.oldest_open() {
-                    Some(_) => OUTAGE_INTERVAL_NS,
-                    None => OUTAGE_IDLE_INTERVAL_NS,
+                let most_ns = match self.awaited || self.oldest_open().is_some() {
+                    true => OUTAGE_INTERVAL_NS,
+                    false => OUTAGE_IDLE_INTERVAL_NS,
                 };
                 (down_ns / OUTAGE_PART).max(smoothed_ns).clamp(JITTER_NS, most_ns)
             }

@@ -87,7 +87,10 @@ impl ShuttleQp {
 
     fn handle_end(&mut self, now_ns: u64, end: ConnectionEnd) {
         self.note_end(end);
-        self.held = false;
+        // A message without a receive is not for one that is posted later, nor is what follows it.
+        if std::mem::take(&mut self.held) {
+            self.lane = None;
+        }
         // A refusal by the peer has a request of this side, which is to say so.
         let is_refused = matches!(end, ConnectionEnd::Peer(reason) if reason & TERMINATED != 0);
         if !is_refused {

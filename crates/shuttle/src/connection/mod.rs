@@ -295,6 +295,11 @@ impl ShuttleConnection {
         self.paths[0].route
     }
 
+    /// Whether something is to be sent that waits for its time.
+    pub fn is_paced(&self) -> bool {
+        self.send_at_ns.is_some()
+    }
+
     /// Whether data may be sent: established and not closing.
     pub fn is_open(&self) -> bool {
         matches!(&self.state, ConnectionState::Open { reply: None })

@@ -37,6 +37,12 @@ impl ShuttleConnection {
         self.streams.shape(stream, profile)
     }
 
+    /// Whether work waits for the peer. While a path is down nothing of it leaves, and the path is
+    /// probed more often (S-55).
+    pub fn set_awaited(&mut self, awaited: bool) {
+        self.paths.iter_mut().for_each(|path| path.recovery.set_awaited(awaited));
+    }
+
     /// Notes that work was posted on `stream`. An idle stream is not polled until this is called or
     /// something arrives for it; the only stream of a connection always is.
     pub fn wake(&mut self, stream: StreamId) {

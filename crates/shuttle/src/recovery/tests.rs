@@ -105,6 +105,23 @@ fn an_outage_in_which_nobody_waits_leaves_few_records() {
     assert!(!recovery.is_outage());
 }
 
+/// What is posted after a long idle outage does not wait for what remains of ten seconds.
+#[test]
+fn an_idle_outage_is_probed_sooner_once_somebody_waits() {
+    let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
+    let mut now_ns = MS;
+    send(&mut recovery, &mut budgets[0], now_ns, 1);
+    while now_ns < 900_000 * MS {
+        now_ns = recovery.timeout_ns().unwrap();
+        recovery.handle_timeout(now_ns, &mut budgets, &mut outcome);
+        let probes = recovery.probes();
+        send(&mut recovery, &mut budgets[0], now_ns, probes);
+    }
+    assert_eq!(recovery.timeout_ns(), Some(now_ns + OUTAGE_IDLE_INTERVAL_NS));
+    recovery.set_awaited(true);
+    assert_eq!(recovery.timeout_ns(), Some(now_ns + OUTAGE_INTERVAL_NS));
+}
+
 #[test]
 fn an_answer_ends_the_back_off() {
     let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
