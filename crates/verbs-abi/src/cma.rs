@@ -20,6 +20,7 @@ pub const RDMA_PS_UDP: c_int = 0x0111;
 pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 
 pub const RDMA_OPTION_ID: c_int = 0;
+pub const RDMA_OPTION_IB: c_int = 1;
 pub const RDMA_OPTION_ID_TOS: c_int = 0;
 pub const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
 pub const RDMA_OPTION_ID_AFONLY: c_int = 2;
@@ -303,6 +304,7 @@ mod tests {
         ("RDMA_PS_UDP", RDMA_PS_UDP as usize),
         ("RDMA_UDP_QKEY", RDMA_UDP_QKEY as usize),
         ("RDMA_OPTION_ID", RDMA_OPTION_ID as usize),
+        ("RDMA_OPTION_IB", RDMA_OPTION_IB as usize),
         ("RDMA_OPTION_ID_TOS", RDMA_OPTION_ID_TOS as usize),
         ("RDMA_OPTION_ID_REUSEADDR", RDMA_OPTION_ID_REUSEADDR as usize),
         ("RDMA_OPTION_ID_AFONLY", RDMA_OPTION_ID_AFONLY as usize),

@@ -40,6 +40,7 @@ impl HostQp {
         if self.port.is_some() {
             return self.modify_adapter(attr, mask);
         }
+        check_ports(attr, mask)?;
         if mask.contains(QpAttrMask::STATE) {
             self.enter(attr, mask)?;
         }
@@ -141,6 +142,7 @@ impl HostQp {
         let from = self.state();
         let to = if mask.contains(QpAttrMask::STATE) { attr.state } else { from };
         transition::check(self.inner.kind(), from, to, mask)?;
+        check_ports(attr, mask)?;
         self.check_values(attr, mask)?;
         let mut wanted = self.query();
         wanted.take(attr, mask);
@@ -155,7 +157,6 @@ impl HostQp {
         let ird = u32::from(attr.max_dest_rd_atomic) <= limits.max_qp_rd_atom;
         let ord = u32::from(attr.max_rd_atomic) <= limits.max_qp_init_rd_atom;
         let conditions = [
-            (Mask::PORT, attr.port == 1, "there is one port, number 1"),
             (Mask::PKEY_INDEX, attr.pkey_index == 0, "there is one partition key"),
             (Mask::PATH_MTU, (1..=5).contains(&attr.path_mtu), "no such path MTU"),
             (Mask::TIMEOUT, attr.timeout <= FIVE_BITS, "the timeout has five bits"),
@@ -204,6 +205,17 @@ impl HostQp {
             _ => self.inner.proceed(from, to),
         }
         Ok(())
+    }
+}
+
+/// What the kernel checks for every device.
+fn check_ports(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
+    let alternate = &attr.alternate;
+    let is_one = !mask.contains(QpAttrMask::PORT) || attr.port == 1;
+    let is_one_too = !mask.contains(QpAttrMask::ALT_PATH) || alternate.port == 1;
+    match is_one && is_one_too {
+        true => Ok(()),
+        false => Err(Misuse::Invalid("there is one port, number 1")),
     }
 }
 

@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use weft_host::{DeviceKind, HostQp};
-use weft_rdmacm::{CmCommand, CmState, ConnParam, PortSpace, QpTerms, private_data_max};
+use weft_rdmacm::{
+    CmCommand, CmState, ConnParam, PortSpace, QpTerms, RETRIES_MAX, private_data_max,
+};
 
 use super::events::complete;
 use super::id::{completed, object, result};
@@ -105,8 +107,9 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
             qkey: 0,
             flow_control: param.flow_control != 0,
             srq: param.srq != 0,
-            retry_count: param.retry_count,
-            rnr_retry_count: param.rnr_retry_count,
+            // Fields of three bits, as the kernel fills them.
+            retry_count: param.retry_count.min(RETRIES_MAX),
+            rnr_retry_count: param.rnr_retry_count.min(RETRIES_MAX),
         },
     }
 }

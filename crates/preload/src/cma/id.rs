@@ -16,9 +16,9 @@ use crate::errno::{self, needs_memory};
 use crate::rdma;
 use crate::real::pass_when_off;
 use weft_verbs_abi::cma::{
-    RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
-    RDMA_OPTION_ID_TOS, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, Storage, rdma_cm_id,
-    rdma_event_channel,
+    RDMA_OPTION_IB, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
+    RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, Storage,
+    rdma_cm_id, rdma_event_channel,
 };
 
 /// The object behind `id`; returns from the calling function with `EINVAL` if there is none.
@@ -267,6 +267,9 @@ pub unsafe extern "C" fn rdma_set_option(
 ) -> c_int {
     pass_when_off!(rdma_set_option(id, level, option, value, len));
     let object = object!(id);
+    if ![RDMA_OPTION_ID, RDMA_OPTION_IB].contains(&level) {
+        return errno::minus_one(libc::ENOSYS);
+    }
     if level != RDMA_OPTION_ID || value.is_null() {
         return errno::minus_one(libc::EINVAL);
     }

@@ -258,6 +258,7 @@ static void options(void)
 	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &octet, 1) == 0);
 	CHECK(rdma_set_option(id, RDMA_OPTION_ID, 77, &octet, 1) == -1 && errno == ENOSYS);
 	CHECK(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &octet, 1) == -1);
+	CHECK(rdma_set_option(id, 77, 0, &octet, 1) == -1 && errno == ENOSYS);
 	CHECK(rdma_destroy_id(id) == 0);
 }
 

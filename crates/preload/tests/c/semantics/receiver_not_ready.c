@@ -53,6 +53,28 @@ static void a_write_takes_a_receive(void)
 	ends(a, 7, IBV_WC_SUCCESS);
 }
 
+/* A message that its sender gives up is not for a receive that comes later. */
+static void what_is_given_up_does_not_arrive(void)
+{
+	struct ibv_qp_attr impatient = { .rnr_retry = 0 };
+	CHECK(ibv_modify_qp(a.qp, &(struct ibv_qp_attr) { .qp_state = IBV_QPS_SQD },
+			    IBV_QP_STATE) == 0);
+	CHECK(ibv_modify_qp(a.qp, &impatient, IBV_QP_RNR_RETRY) == 0);
+	CHECK(ibv_modify_qp(a.qp, &(struct ibv_qp_attr) { .qp_state = IBV_QPS_RTS },
+			    IBV_QP_STATE) == 0);
+	for (int i = 0; i < 3; i++)
+		post(a, IBV_WR_SEND, i, IBV_SEND_SIGNALED, 0, 8, 0);
+	ends(a, 0, IBV_WC_RNR_RETRY_EXC_ERR);
+	ends(a, 1, IBV_WC_WR_FLUSH_ERR);
+	ends(a, 2, IBV_WC_WR_FLUSH_ERR);
+	for (int i = 0; i < 3; i++)
+		receive(b, i, 0, 8);
+	CHECK(ibv_modify_qp(b.qp, &(struct ibv_qp_attr) { .qp_state = IBV_QPS_ERR },
+			    IBV_QP_STATE) == 0);
+	for (int i = 0; i < 3; i++)
+		ends(b, i, IBV_WC_WR_FLUSH_ERR);
+}
+
 int main(int argc, char **argv)
 {
 	begin(argc, argv);
@@ -64,5 +86,12 @@ int main(int argc, char **argv)
 		answers_pass();
 	a_write_takes_a_receive();
 	part();
+	/* By shared memory it may be taken in the moment in which it is given up. */
+	const char *lane = getenv("WEFT_LANE");
+	if (adapter && lane && !strcmp(lane, "off")) {
+		pair();
+		what_is_given_up_does_not_arrive();
+		part();
+	}
 	return finish();
 }

@@ -24,6 +24,9 @@ static void before_it_is_ready(void)
 	struct ibv_qp *qp = make_qp(cq), *other = make_qp(cq);
 	CHECK(qp->state == IBV_QPS_RESET && receive_result(qp) == (adapter ? EINVAL : 0));
 	CHECK(post_result(qp) == EINVAL);
+	struct ibv_qp_attr elsewhere = { .qp_state = IBV_QPS_INIT, .port_num = 2 };
+	CHECK(ibv_modify_qp(qp, &elsewhere, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						    IBV_QP_ACCESS_FLAGS) == EINVAL);
 	to_init(qp);
 	CHECK(receive_result(qp) == 0 && post_result(qp) == EINVAL);
 	CHECK(modify(qp, IBV_QPS_RTS) == EINVAL && qp->state == IBV_QPS_INIT);
