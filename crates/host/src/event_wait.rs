@@ -11,6 +11,7 @@
 //! Order of calls: [`EventWaiter::serve`] for each completion queue; [`EventWaiter::wait`] in place
 //! of each read of the channel's [`EventCounter`].
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,6 +26,7 @@ use weft_verbs::CompChannel;
 use crate::ProgressMode;
 use crate::backoff::Backoff;
 use crate::cq::HostCq;
+use crate::look_habit::LookHabit;
 use crate::poll_group::PollGroup;
 
 /// A wait of this length ends the lease: the reactor may sleep as long as nothing happens.
@@ -38,6 +40,12 @@ const AWAKE: Duration = Duration::from_micros(2);
 const BULK: Duration = Duration::from_micros(100);
 /// What leaves the sockets to the reactor does so for so long at first and at most.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+/// How long a thread looks for the next message before it sleeps, where that has paid
+/// ([`LookHabit`]): as long as a peer takes that has slept and is woken by what went out before.
+const LOOK: Duration = Duration::from_micros(50);
+/// Who gives up its processor for so long has given it to others than the peer, whose answer takes
+/// less: the scheduler's shortest slices are longer.
+const CROWDED: Duration = Duration::from_micros(500);
 /// Groups of connections that are watched beside the channel.
 const GROUPS_MAX: usize = sys::WATCHED_MAX - 1;
 
@@ -57,6 +65,11 @@ struct SleepHabit {
     credit: u32,
     formed: bool,
     backoff: Backoff,
+    /// Waits under a lease, and whether looking before sleeping shortens them.
+    leased: u64,
+    looks: LookHabit,
+    /// From when others took the processor meanwhile: who sleeps gets it back sooner.
+    crowded: Backoff,
 }
 
 impl SleepHabit {
@@ -64,7 +77,8 @@ impl SleepHabit {
     const ENOUGH: u32 = 16;
 
     fn new() -> Self {
-        Self { credit: 0, formed: false, backoff: Backoff::new(BACKOFF) }
+        let (backoff, crowded) = (Backoff::new(BACKOFF), Backoff::forgiving(BACKOFF));
+        Self { credit: 0, formed: false, backoff, leased: 0, looks: LookHabit::new(), crowded }
     }
 
     /// Notes a wait that ended `now`; whether that has ended the habit.
@@ -84,6 +98,39 @@ impl SleepHabit {
             self.backoff.begin(now);
         }
         std::mem::replace(&mut self.formed, false)
+    }
+
+    /// Looks whether one of `watched` is readable as long as that pays, then sleeps for it; a bit
+    /// for each that is, none after [`LEASED_WAIT`].
+    fn await_readable(&mut self, watched: &[BorrowedFd<'_>]) -> io::Result<u32> {
+        match self.look(watched)? {
+            0 => sys::wait_readable(watched, LEASED_WAIT),
+            readable => Ok(readable),
+        }
+    }
+
+    /// The same for [`LOOK`] at most, and without sleep.
+    fn look(&mut self, watched: &[BorrowedFd<'_>]) -> io::Result<u32> {
+        let mut now = clock::now();
+        if self.crowded.holds(now) || !self.looks.guesses(self.leased) {
+            return Ok(0);
+        }
+        let until = now + LOOK;
+        let (mut readable, mut looked) = (0, now);
+        while now < until {
+            readable = sys::wait_readable(watched, Duration::ZERO)?;
+            if readable != 0 {
+                break;
+            }
+            // The peer may need this very processor, for less time than anybody else.
+            std::thread::yield_now();
+            (looked, now) = (now, clock::now());
+        }
+        if now >= looked + CROWDED {
+            self.crowded.begin(now);
+        }
+        self.looks.note(readable != 0);
+        Ok(readable)
     }
 
     /// What this thread does does not go with the lease.
@@ -206,9 +253,10 @@ impl EventWaiter {
         };
         let mut watched = vec![counter.as_fd()];
         watched.extend(groups.iter().map(|group| group.set().fd()));
+        habit.leased += 1;
         loop {
             groups.iter().for_each(|group| group.prepare_sleep());
-            let readable = match sys::wait_readable(&watched, LEASED_WAIT) {
+            let readable = match habit.await_readable(&watched) {
                 Ok(readable) => readable,
                 Err(_) if sys::handlers() == Handlers::Restart => 0,
                 Err(_) => return LeasedWait::Interrupted,
@@ -270,6 +318,8 @@ impl EventWaiter {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     /// Notes a wait of this length and work at the time `at`.
@@ -306,6 +356,18 @@ mod tests {
             assert!(!note(&mut habit, NO_SLEEP, now) && habit.formed);
         }
         assert!(note(&mut habit, NO_SLEEP, now) && !habit.formed);
+    }
+
+    #[test]
+    fn a_look_finds_what_is_there_unless_others_need_the_processor() {
+        let (mut habit, event) = (SleepHabit::new(), sys::eventfd().unwrap());
+        assert!(sys::notify(event.as_fd()));
+        habit.leased = 1;
+        assert_eq!(habit.look(&[event.as_fd()]).unwrap(), 1);
+        assert_eq!(habit.look(&[event.as_fd()]).unwrap(), 0, "one look for each wait");
+        habit.leased = 2;
+        habit.crowded.begin(clock::now() + Duration::from_secs(3600));
+        assert_eq!(habit.look(&[event.as_fd()]).unwrap(), 0);
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod known_paths;
 mod lease;
 mod link;
 mod log_line;
+mod look_habit;
 pub mod managed;
 mod multipath;
 mod poll_group;

@@ -20,7 +20,6 @@ mod brief;
 pub(crate) mod cm_hook;
 mod lane;
 mod phase;
-mod read_habit;
 mod report;
 mod schedule;
 pub(crate) mod shuttle;

@@ -45,6 +45,10 @@ use crate::time_wait;
 /// Longest that an acknowledgement waits for the answer of a thread that sleeps between messages,
 /// as long as for one that polls ([`crate::lease`]).
 const DEFERRED_PAUSE: Duration = Duration::from_millis(1);
+/// Timers are as late as this while a thread that sleeps between messages looks after the
+/// connection: the next message brings its next step, and each timer would wake the reactor's
+/// thread.
+const SLEPT_PAUSE: Duration = Duration::from_millis(1);
 /// Timers of a connection whose socket is full are looked at again after this.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 /// A connection that the peer has closed is looked at again after this.
@@ -413,7 +417,10 @@ impl Transport for ShuttleSocket {
         if let Some(stopped) = step.stopped {
             self.note_stop(stopped);
         }
-        let mut received = self.receive_lane(core, step);
+        // A peer that has given up a message without a receive says so before its application may
+        // tell: one that is posted now is not for that message any more.
+        let mut received = core.is_held() && self.receive_bundles(core);
+        received |= self.receive_lane(core, step);
         let looks = self.moderation.as_ref().is_some_and(|own| own.is_due(step.now));
         // What is about to be taken for lost may be acknowledged by what waits in the socket.
         let looks = looks || step.due && self.lane.link().is_none();
@@ -509,9 +516,11 @@ impl Transport for ShuttleSocket {
         // A thread that polls looks at the clock as well. What cannot be sent stays due; the socket
         // tells when it can.
         let timer = core.due.filter(|_| !core.schedule.leased);
+        let is_paced = shuttle_of(core).is_some_and(|shuttle| shuttle.connection().is_paced());
         let pause = match core.schedule.blocked {
             true => BLOCKED_PAUSE,
             false if core.reply == AckDue::Deferred => DEFERRED_PAUSE,
+            false if core.schedule.slept_for && !is_paced => SLEPT_PAUSE,
             false => Duration::ZERO,
         };
         let write = core.schedule.blocked && !self.is_further_full;

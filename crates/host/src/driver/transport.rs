@@ -16,7 +16,6 @@ use weft_rnic::{Conn, ConnEvent, Input, RetryLimits, StreamStats};
 use weft_verbs::{Qp, Wake};
 
 use super::phase::Phase;
-use super::read_habit::ReadHabit;
 use super::schedule::Schedule;
 use super::watcher::Notices;
 use crate::device_kind::DeviceId;
@@ -24,6 +23,7 @@ use crate::diagnostics;
 use crate::events::MetricsClock;
 use crate::faults::LinkFaults;
 use crate::host::Host;
+use crate::look_habit::LookHabit;
 use crate::tally::DeviceWork;
 use crate::tap::tap_of;
 
@@ -154,7 +154,7 @@ pub(super) struct Core {
     pub beside: Option<Token>,
     beside_watched: Interest,
     pub reply: AckDue,
-    pub read_habit: ReadHabit,
+    pub read_habit: LookHabit,
     /// When something is to be done although nothing arrives.
     pub due: Option<Moment>,
     /// Reads and Atomics that the application wants outstanding, and how long its requests wait
@@ -201,7 +201,7 @@ impl Core {
             beside: None,
             beside_watched: Interest::NONE,
             reply: AckDue::None,
-            read_habit: ReadHabit::new(),
+            read_habit: LookHabit::new(),
             due: None,
             requester: None,
             connections: 0,

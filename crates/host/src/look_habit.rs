@@ -1,5 +1,6 @@
-//! Whether it pays to look for a peer's next Read before sleeping: sleeping and waking takes 20 to
-//! 40 us on a virtual machine, and a peer that reads repeatedly sends its next Read sooner.
+//! Whether it pays to look for what a peer sends next before sleeping: sleeping and waking takes 10
+//! to 40 us on a virtual machine, and a peer that reads repeatedly sends its next Read sooner, as
+//! one that waits for each answer sends its next request.
 
 use std::time::Duration;
 
@@ -8,21 +9,21 @@ use weft_os::clock::{self, Moment};
 /// How long the reactor looks for the next Read of a peer that is reached by the network.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// Whether a peer's Reads follow each other so closely that it pays to look for the next one before
-/// sleeping. A wrong guess wastes the looks, so it costs more credit than a right one gains.
+/// Whether messages of a peer follow each other so closely that it pays to look for the next one
+/// before sleeping. A wrong guess wastes the looks, so it costs more credit than a right one gains.
 #[derive(Debug)]
-pub(super) struct ReadHabit {
+pub(crate) struct LookHabit {
     /// Answers that were seen.
     responses: u64,
     /// Balance of right and wrong guesses.
     credit: u16,
     /// Answers without a guess.
     unguessed: u16,
-    /// Until when the next Read is looked for over the network.
+    /// Until when the reactor looks for the next Read.
     until: Option<Moment>,
 }
 
-impl ReadHabit {
+impl LookHabit {
     /// The most credit: eight wrong guesses in a row use it up.
     const CREDIT_MAX: u16 = 64;
     /// What a right guess gains, and what a wrong one costs.
@@ -35,7 +36,7 @@ impl ReadHabit {
         Self { responses: 0, credit: Self::WRONG, unguessed: 0, until: None }
     }
 
-    /// Whether to look for the next Read, now that there were so many `responses`.
+    /// Whether to look for what comes next, now that there were so many `responses`.
     pub fn guesses(&mut self, responses: u64) -> bool {
         if std::mem::replace(&mut self.responses, responses) == responses {
             return false;
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn only_reads_that_follow_each_other_closely_are_looked_for() {
-        let (mut habit, mut guesses) = (ReadHabit::new(), 0);
+        let (mut habit, mut guesses) = (LookHabit::new(), 0);
         assert!(!habit.guesses(0), "nothing was answered");
         for response in 1..=6400 {
             if habit.guesses(response) {
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_look_that_ended_before_the_next_read_was_wrong() {
-        let (mut habit, mut began, mut looks) = (ReadHabit::new(), clock::now(), 0);
+        let (mut habit, mut began, mut looks) = (LookHabit::new(), clock::now(), 0);
         assert_eq!(habit.look_until(0, began), None, "nothing was answered");
         for response in 1..=6400 {
             let until = habit.look_until(response, began);
