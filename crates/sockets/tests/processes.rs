@@ -222,6 +222,14 @@ fn a_refused_socket_connects_once_somebody_listens() {
 }
 
 #[test]
+fn options_set_while_a_connect_is_in_progress_hold_by_tcp() {
+    let dir = common::dir("decided");
+    let program = program(&common::build(&dir, "decided.c"), true);
+    // Nobody answers; the time until that is known is not what is tested.
+    common::run(&program.env("WEFT_SOCKETS_PATIENCE_MS", "300"));
+}
+
+#[test]
 fn who_has_no_descriptor_left_for_a_process_that_asks_does_not_spin() {
     let dir = common::dir("limited-visited");
     common::run(&program(&common::build(&dir, "limited.c"), true).args("visited"));
