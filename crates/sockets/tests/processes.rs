@@ -230,6 +230,15 @@ fn options_set_while_a_connect_is_in_progress_hold_by_tcp() {
 }
 
 #[test]
+fn who_leaves_a_connect_by_a_jump_goes_on_with_the_library() {
+    let dir = common::dir("left");
+    let path = common::build(&dir, "left.c");
+    for program in [program, program_as_it_comes] {
+        common::run(&program(&path, true));
+    }
+}
+
+#[test]
 fn who_has_no_descriptor_left_for_a_process_that_asks_does_not_spin() {
     let dir = common::dir("limited-visited");
     common::run(&program(&common::build(&dir, "limited.c"), true).args("visited"));
