@@ -4,6 +4,7 @@
 //! arrived has woken: two wake-ups for each message. One that does so again and again for moments
 //! watches the sockets itself instead, under a lease on their [`PollGroup`]: it drives the
 //! connections until one of them has brought an event. The lease lasts from one wait to the next.
+//! Before it sleeps under a lease, it looks for the next message as long as that has paid.
 //!
 //! Invariant: nothing depends on the thread's return. A wait under a lease ends after
 //! [`LEASED_WAIT`], and the reactor takes back the lease of a thread that does not wait again.
@@ -65,11 +66,7 @@ struct SleepHabit {
     credit: u32,
     formed: bool,
     backoff: Backoff,
-    /// Waits under a lease, and whether looking before sleeping shortens them.
-    leased: u64,
-    looks: LookHabit,
-    /// From when others took the processor meanwhile: who sleeps gets it back sooner.
-    crowded: Backoff,
+    looks: LeasedLooks,
 }
 
 impl SleepHabit {
@@ -77,8 +74,8 @@ impl SleepHabit {
     const ENOUGH: u32 = 16;
 
     fn new() -> Self {
-        let (backoff, crowded) = (Backoff::new(BACKOFF), Backoff::forgiving(BACKOFF));
-        Self { credit: 0, formed: false, backoff, leased: 0, looks: LookHabit::new(), crowded }
+        let (backoff, looks) = (Backoff::new(BACKOFF), LeasedLooks::new());
+        Self { credit: 0, formed: false, backoff, looks }
     }
 
     /// Notes a wait that ended `now`; whether that has ended the habit.
@@ -100,6 +97,27 @@ impl SleepHabit {
         std::mem::replace(&mut self.formed, false)
     }
 
+    /// What this thread does does not go with the lease.
+    fn refuse(&mut self, now: Moment) {
+        (self.credit, self.formed) = (0, false);
+        self.backoff.begin(now);
+    }
+}
+
+/// What a thread looks for under a lease before it sleeps.
+struct LeasedLooks {
+    /// Waits so far, and whether looking before sleeping shortens them.
+    waits: u64,
+    habit: LookHabit,
+    /// From when others took the processor meanwhile: who sleeps gets it back sooner.
+    crowded: Backoff,
+}
+
+impl LeasedLooks {
+    fn new() -> Self {
+        Self { waits: 0, habit: LookHabit::new(), crowded: Backoff::forgiving(BACKOFF) }
+    }
+
     /// Looks whether one of `watched` is readable as long as that pays, then sleeps for it; a bit
     /// for each that is, none after [`LEASED_WAIT`].
     fn await_readable(&mut self, watched: &[BorrowedFd<'_>]) -> io::Result<u32> {
@@ -112,7 +130,7 @@ impl SleepHabit {
     /// The same for [`LOOK`] at most, and without sleep.
     fn look(&mut self, watched: &[BorrowedFd<'_>]) -> io::Result<u32> {
         let mut now = clock::now();
-        if self.crowded.holds(now) || !self.looks.guesses(self.leased) {
+        if self.crowded.holds(now) || !self.habit.guesses(self.waits) {
             return Ok(0);
         }
         let until = now + LOOK;
@@ -129,14 +147,8 @@ impl SleepHabit {
         if now >= looked + CROWDED {
             self.crowded.begin(now);
         }
-        self.looks.note(readable != 0);
+        self.habit.note(readable != 0);
         Ok(readable)
-    }
-
-    /// What this thread does does not go with the lease.
-    fn refuse(&mut self, now: Moment) {
-        (self.credit, self.formed) = (0, false);
-        self.backoff.begin(now);
     }
 }
 
@@ -253,10 +265,10 @@ impl EventWaiter {
         };
         let mut watched = vec![counter.as_fd()];
         watched.extend(groups.iter().map(|group| group.set().fd()));
-        habit.leased += 1;
+        habit.looks.waits += 1;
         loop {
             groups.iter().for_each(|group| group.prepare_sleep());
-            let readable = match habit.await_readable(&watched) {
+            let readable = match habit.looks.await_readable(&watched) {
                 Ok(readable) => readable,
                 Err(_) if sys::handlers() == Handlers::Restart => 0,
                 Err(_) => return LeasedWait::Interrupted,
@@ -360,14 +372,14 @@ mod tests {
 
     #[test]
     fn a_look_finds_what_is_there_unless_others_need_the_processor() {
-        let (mut habit, event) = (SleepHabit::new(), sys::eventfd().unwrap());
+        let (mut looks, event) = (LeasedLooks::new(), sys::eventfd().unwrap());
         assert!(sys::notify(event.as_fd()));
-        habit.leased = 1;
-        assert_eq!(habit.look(&[event.as_fd()]).unwrap(), 1);
-        assert_eq!(habit.look(&[event.as_fd()]).unwrap(), 0, "one look for each wait");
-        habit.leased = 2;
-        habit.crowded.begin(clock::now() + Duration::from_secs(3600));
-        assert_eq!(habit.look(&[event.as_fd()]).unwrap(), 0);
+        looks.waits = 1;
+        assert_eq!(looks.look(&[event.as_fd()]).unwrap(), 1);
+        assert_eq!(looks.look(&[event.as_fd()]).unwrap(), 0, "one look for each wait");
+        looks.waits = 2;
+        looks.crowded.begin(clock::now() + Duration::from_secs(3600));
+        assert_eq!(looks.look(&[event.as_fd()]).unwrap(), 0);
     }
 
     #[test]

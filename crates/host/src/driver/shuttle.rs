@@ -419,13 +419,14 @@ impl Transport for ShuttleSocket {
         }
         // A peer that has given up a message without a receive says so before its application may
         // tell: one that is posted now is not for that message any more.
-        let mut received = core.is_held() && self.receive_bundles(core);
+        let is_held = core.is_held();
+        let mut received = is_held && self.receive_bundles(core);
         received |= self.receive_lane(core, step);
         let looks = self.moderation.as_ref().is_some_and(|own| own.is_due(step.now));
         // What is about to be taken for lost may be acknowledged by what waits in the socket.
         let looks = looks || step.due && self.lane.link().is_none();
         let looks = looks || step.has(todo::RECEIVE) || step.stopped.is_some();
-        if looks && self.is_due_for_socket(core, step) {
+        if looks && !is_held && self.is_due_for_socket(core, step) {
             let is_all_due = step.due || step.stopped.is_some();
             received |= match is_all_due {
                 true => self.receive_bundles(core),
@@ -516,11 +517,11 @@ impl Transport for ShuttleSocket {
         // A thread that polls looks at the clock as well. What cannot be sent stays due; the socket
         // tells when it can.
         let timer = core.due.filter(|_| !core.schedule.leased);
-        let is_paced = shuttle_of(core).is_some_and(|shuttle| shuttle.connection().is_paced());
+        let is_paced = || shuttle_of(core).is_some_and(|shuttle| shuttle.connection().is_paced());
         let pause = match core.schedule.blocked {
             true => BLOCKED_PAUSE,
             false if core.reply == AckDue::Deferred => DEFERRED_PAUSE,
-            false if core.schedule.slept_for && !is_paced => SLEPT_PAUSE,
+            false if core.schedule.slept_for && !is_paced() => SLEPT_PAUSE,
             false => Duration::ZERO,
         };
         let write = core.schedule.blocked && !self.is_further_full;
