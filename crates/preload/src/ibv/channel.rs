@@ -151,7 +151,9 @@ fn next_object(
         waiter.wait(fd)?;
         // Nothing when the queue was destroyed after its event was counted.
         match core.pop() {
-            None => drop(fd.settle()),
+            None => {
+                fd.settle();
+            }
             Some(cookie) => {
                 if let Some(object) = registry::report(cookie, EventSource::Completion) {
                     return Ok(object);

@@ -32,7 +32,9 @@ pub unsafe extern "C" fn ibv_get_async_event(
         loop {
             fd.take()?;
             match core.poll_async() {
-                None => drop(fd.settle()),
+                None => {
+                    fd.settle();
+                }
                 Some(event) => {
                     if let Some(found) = resolve(event) {
                         return Ok(found);

@@ -143,19 +143,18 @@ pub fn rtt(fd: RawFd) -> Option<Duration> {
 
 /// Options of `SOL_SOCKET` that a socket has in common with the one that replaces it, and their
 /// defaults.
-const COMMON: [(c_int, u8); 6] = [
+const COMMON: [(c_int, u8); 5] = [
     (libc::SO_RCVTIMEO, 0),
     (libc::SO_SNDTIMEO, 0),
     (libc::SO_OOBINLINE, 0),
     (libc::SO_KEEPALIVE, 0),
-    (libc::SO_LINGER, 0),
     (libc::SO_RCVLOWAT, 1),
 ];
 
 /// Copies the options and flags of a socket to the one that replaces it.
 pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
     let raw = to.as_raw_fd();
-    for (name, default) in COMMON.into_iter().filter(|(name, _)| *name != libc::SO_LINGER) {
+    for (name, default) in COMMON {
         copy_option(from, raw, name, Some(default));
     }
     // A new socket takes any flag.
@@ -165,7 +164,9 @@ pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
 /// Copies the options of a socket to the one that it has stood for, those too that have their
 /// defaults again.
 pub fn repeat_options(from: RawFd, to: RawFd) {
-    COMMON.into_iter().for_each(|(name, _)| copy_option(from, to, name, None));
+    for name in COMMON.map(|(name, _)| name).into_iter().chain([libc::SO_LINGER]) {
+        copy_option(from, to, name, None);
+    }
 }
 
 /// Copies an option of `SOL_SOCKET` of at most 32 bytes, unless its first byte is the `default` and
