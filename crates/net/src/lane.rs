@@ -40,7 +40,7 @@ use weft_verbs::qp::send_queue::SendQueue;
 use crate::tcp::Received;
 use loan::LoanLoss;
 use memory::Mapping;
-use page::{DirectionPage, has_reached, pack, sleeps, unpack};
+use page::{DirectionPage, WITHDRAWN, has_reached, pack, sleeps, unpack};
 use ring::{Corrupt, RingReader, RingWriter};
 
 /// A segment of so many bytes is a sign that it pays to try whether the peer's memory can be read.
@@ -478,7 +478,14 @@ impl SegmentLane for ShmLane {
     fn set_not_ready(&mut self, not_ready: Option<NotReady>) {
         // It is the reader of a direction who says so.
         let word = &self.page(self.back).not_ready.0;
-        if word.swap(pack(not_ready), Ordering::AcqRel) != pack(not_ready) && not_ready.is_some() {
+        let said = word.load(Ordering::Acquire);
+        if said == pack(not_ready) || said == WITHDRAWN {
+            return;
+        }
+        let now_says =
+            word.compare_exchange(said, pack(not_ready), Ordering::AcqRel, Ordering::Acquire);
+        // Else the peer has just taken it back.
+        if now_says.is_ok() && not_ready.is_some() {
             self.wake_peer();
         }
     }
@@ -487,6 +494,22 @@ impl SegmentLane for ShmLane {
         let word = self.page(self.out).not_ready.0.load(Ordering::Acquire);
         self.heard_not_ready.set(word);
         unpack(word)
+    }
+
+    fn withdraw(&mut self) -> bool {
+        let heard = self.heard_not_ready.get();
+        let word = &self.page(self.out).not_ready.0;
+        let swap = || word.compare_exchange(heard, WITHDRAWN, Ordering::AcqRel, Ordering::Relaxed);
+        unpack(heard).is_some() && swap().is_ok()
+    }
+
+    fn claim(&mut self) -> bool {
+        let word = &self.page(self.back).not_ready.0;
+        let nothing = pack(None);
+        let outcome = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |said| {
+            (said != WITHDRAWN).then_some(nothing)
+        });
+        outcome.is_ok()
     }
 }
 

@@ -100,9 +100,11 @@ pub(crate) struct LaneTraffic {
     replies: ReplyHabit,
     /// Whether the lane was told of what it may lend.
     lends: bool,
-    /// The peer has taken back what it lent, which it does when its requests fail: no request
-    /// follows that could be delivered.
+    /// The peer has taken back what it lent, or what waited for a receive, which it does when its
+    /// requests fail: no request follows that could be delivered.
     is_withdrawn: bool,
+    /// The peer was told that the message at the front of its requests waits for a receive.
+    is_told: bool,
     /// The peer's Terminate is at the front of its responses.
     is_terminated: bool,
     /// What was placed is not acknowledged: an answer is about to do that. Until when it may.
@@ -123,10 +125,30 @@ impl LaneTraffic {
             replies: ReplyHabit::default(),
             lends: false,
             is_withdrawn: false,
+            is_told: false,
             is_terminated: false,
             ack_due_ns,
             segment,
         }
+    }
+
+    /// Tells the peer that a message of its waits for a receive, or that none does any more.
+    pub fn tell(&mut self, lane: &mut impl SegmentLane, not_ready: Option<NotReady>) {
+        self.is_told = not_ready.is_some();
+        lane.set_not_ready(not_ready);
+    }
+
+    /// Takes back the message `seq`, which waits for a receive of the peer; `false` if the peer has
+    /// taken it, or is about to. What was acknowledged before is complete.
+    pub fn take_back(
+        &mut self,
+        seq: u32,
+        rdmap: &mut RdmapStream,
+        qp: &Qp,
+        lane: &mut impl SegmentLane,
+    ) -> bool {
+        self.acknowledge(rdmap, qp, lane);
+        rdmap.rnr().is_some_and(|rnr| rnr.seq == seq) && lane.withdraw()
     }
 
     /// Segments written since the lane began.
@@ -312,7 +334,8 @@ impl LaneTraffic {
         } else if arrivals.placed {
             self.ack_due_ns = Some(now_ns);
         }
-        let is_due = |due_ns| due_ns <= now_ns || lane.waits_for_acks();
+        // Who gives up a message that waits is to know of those before.
+        let is_due = |due_ns| due_ns <= now_ns || arrivals.held || lane.waits_for_acks();
         if self.ack_due_ns.is_some_and(is_due) {
             self.ack_due_ns = None;
             lane.release();
@@ -334,6 +357,15 @@ impl LaneTraffic {
         }
         if self.is_withdrawn && flow == LaneFlow::Requests {
             lane.pop(flow);
+            return Ok(Some(0));
+        }
+        if flow == LaneFlow::Requests && self.is_told {
+            if !qp.has_recv() && !qp.kind().is_xrc() {
+                arrivals.held = true;
+                return Ok(None);
+            }
+            self.is_told = false;
+            self.is_withdrawn |= !lane.claim();
             return Ok(Some(0));
         }
         // A request is complete before the reply to it arrives.

@@ -68,8 +68,8 @@ pub struct ShuttleQp {
     left_ns: Option<u64>,
     /// A message waits for a receive.
     held: bool,
-    /// Why requests fail as soon as the peer was told.
-    given_up: Option<StreamFault>,
+    /// Message that has waited long enough for a receive: it fails as soon as the peer was told.
+    given_up: Option<u32>,
     /// What this side waits for.
     retry_timers: RetryTimers,
     /// Segments go through shared memory, and only the rest by datagrams.
@@ -346,9 +346,12 @@ impl ShuttleQp {
         if let Some(short) = self.rdmap.rnr()
             && self.rnr_due_ns().is_some_and(|at_ns| at_ns <= now_ns)
         {
-            // The peer is told first: a receive that is posted then is not for this message.
-            self.given_up = Some(StreamFault::NoReceive { seq: short.seq });
-            self.connection.close(now_ns, 0);
+            self.given_up = Some(short.seq);
+            // The peer is told first: a receive that is posted then is not for this message. By a
+            // lane it is taken back.
+            if self.lane.is_none() {
+                self.connection.close(now_ns, 0);
+            }
         }
         if self.refusal_due_ns().is_some_and(|at_ns| at_ns <= now_ns) {
             self.refuse(now_ns);
@@ -437,8 +440,9 @@ impl ShuttleQp {
                 break;
             }
         }
-        let fault = self.given_up.take().or_else(|| self.rdmap.take_fault(&self.qp));
-        if let Some(fault) = fault {
+        let given_up = self.given_up.take_if(|_| self.lane.is_none());
+        let fault = given_up.map(|seq| StreamFault::NoReceive { seq });
+        if let Some(fault) = fault.or_else(|| self.rdmap.take_fault(&self.qp)) {
             self.fail(now_ns, fault);
             return Sending::More;
         }

@@ -25,6 +25,7 @@ struct Direction {
     flows: [VecDeque<Vec<u8>>; 2],
     taken: [u64; 2],
     not_ready: Option<NotReady>,
+    is_withdrawn: bool,
 }
 
 /// One end of a lane whose other end is in the same process.
@@ -95,6 +96,18 @@ impl SegmentLane for MemoryLane {
 
     fn not_ready(&self) -> Option<NotReady> {
         self.out.borrow().not_ready
+    }
+
+    fn withdraw(&mut self) -> bool {
+        let mut out = self.out.borrow_mut();
+        out.is_withdrawn |= out.not_ready.is_some();
+        out.is_withdrawn
+    }
+
+    fn claim(&mut self) -> bool {
+        let mut back = self.back.borrow_mut();
+        back.not_ready = None;
+        !back.is_withdrawn
     }
 }
 

@@ -64,17 +64,20 @@ pub struct DirectionPage {
 
 /// Whether there is a message that waits.
 const WAITS: u64 = 1 << 63;
+/// What the writer puts in its place to take that message back, and what follows it, for good: who
+/// finds this does not place it.
+pub const WITHDRAWN: u64 = 1 << 62;
 
 /// What waits for a receive, as a word; 0 if nothing does.
 pub fn pack(not_ready: Option<NotReady>) -> u64 {
     not_ready.map_or(0, |NotReady { credit, wait_us }| {
-        WAITS | u64::from(wait_us & 0x7fff_ffff) << 32 | u64::from(credit.0)
+        WAITS | u64::from(wait_us & 0x3fff_ffff) << 32 | u64::from(credit.0)
     })
 }
 
 /// The reverse of [`pack`].
 pub fn unpack(word: u64) -> Option<NotReady> {
-    let wait_us = (word >> 32) as u32 & 0x7fff_ffff;
+    let wait_us = (word >> 32) as u32 & 0x3fff_ffff;
     (word & WAITS != 0).then_some(NotReady { credit: Msn(word as u32), wait_us })
 }
 

@@ -175,6 +175,32 @@ fn who_is_about_to_sleep_hears_that_one_of_its_messages_waits_for_a_receive() {
 }
 
 #[test]
+fn a_message_that_waits_is_either_taken_back_or_placed() {
+    let (mut here, mut there) = pair();
+    assert!(!here.withdraw(), "nothing waits");
+    let waits = |credit| Some(NotReady { credit: Msn(credit), wait_us: 10 });
+    there.set_not_ready(waits(4));
+    assert!(!here.withdraw(), "it has not heard of it");
+    here.not_ready();
+    there.set_not_ready(waits(5));
+    assert!(!here.withdraw(), "another one waits");
+    here.not_ready();
+    assert!(there.claim());
+    assert!(!here.withdraw(), "it is being placed");
+    there.set_not_ready(waits(5));
+    assert!(here.withdraw(), "it waits all the same");
+    there.set_not_ready(None);
+    assert!(!there.claim(), "for good");
+    for _ in 0..200 {
+        let (mut here, mut there) = pair();
+        there.set_not_ready(waits(4));
+        here.not_ready();
+        let writer = thread::spawn(move || here.withdraw());
+        assert_ne!(there.claim(), writer.join().unwrap());
+    }
+}
+
+#[test]
 fn small_messages_one_by_one_stay_within_a_few_pages() {
     let (mut here, mut there) = pair();
     for round in 0..20_000u64 {

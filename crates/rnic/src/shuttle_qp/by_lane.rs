@@ -1,6 +1,8 @@
 //! A Shuttle connection beside a lane: segments go through shared memory, and only the rest by
 //! datagrams.
 
+use weft_rdmap::StreamFault;
+
 use super::ShuttleQp;
 use crate::event::Sending;
 use crate::lane::{LaneCompletion, LaneTraffic, NotReady, SegmentLane};
@@ -32,7 +34,8 @@ impl ShuttleQp {
                 if arrivals.held || self.held {
                     let wait_us = self.qp.attrs().rnr_wait_us();
                     let credit = self.rdmap.credit();
-                    lane.set_not_ready(arrivals.held.then_some(NotReady { credit, wait_us }));
+                    let not_ready = arrivals.held.then_some(NotReady { credit, wait_us });
+                    traffic.tell(lane, not_ready);
                 }
                 self.held = arrivals.held;
                 self.retry_timers.note_rnr_wait(now_ns, self.rdmap.rnr());
@@ -47,6 +50,11 @@ impl ShuttleQp {
 
     /// Writes what may leave now to `lane`.
     pub fn transmit_to(&mut self, lane: &mut impl SegmentLane, now_ns: u64) -> Sending {
+        if let Some(seq) = self.given_up.take()
+            && self.take_back(seq, lane, now_ns)
+        {
+            return Sending::More;
+        }
         let Some(traffic) = &mut self.lane else { return Sending::Done };
         let outcome = traffic.transmit(&mut self.rdmap, &self.qp, lane, now_ns);
         let Some(fault) = self.rdmap.take_fault(&self.qp) else { return outcome };
@@ -54,6 +62,20 @@ impl ShuttleQp {
         traffic.acknowledge_now(lane);
         self.fail(now_ns, fault);
         Sending::More
+    }
+
+    /// Fails the message `seq`, which has waited long enough for a receive; `false` if the peer
+    /// takes it at this moment: then it has its time once more.
+    fn take_back(&mut self, seq: u32, lane: &mut impl SegmentLane, now_ns: u64) -> bool {
+        let Self { lane: traffic, rdmap, qp, .. } = self;
+        let Some(traffic) = traffic.as_mut().filter(|_| !rdmap.is_dead()) else { return false };
+        if traffic.take_back(seq, rdmap, qp, lane) {
+            self.fail(now_ns, StreamFault::NoReceive { seq });
+            return true;
+        }
+        self.retry_timers.note_rnr_wait(now_ns, None);
+        self.retry_timers.note_rnr_wait(now_ns, self.rdmap.rnr());
+        false
     }
 
     /// Acknowledges what was placed of `lane`, which is about to end, and completes what the peer
