@@ -27,7 +27,7 @@ mod ring;
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use weft_os::fds::HighFd;
 use weft_rnic::wire::llp::Gather;
@@ -38,7 +38,7 @@ use weft_rnic::{
 use weft_verbs::qp::send_queue::SendQueue;
 
 use crate::tcp::Received;
-use loan::LoanLoss;
+use loan::{LoanLoss, LoanPlace};
 use memory::Mapping;
 use page::{DirectionPage, WITHDRAWN, has_reached, pack, sleeps, unpack};
 use ring::{Corrupt, RingReader, RingWriter};
@@ -103,8 +103,8 @@ pub struct ShmLane {
     polls: u32,
     /// Whether payloads may be lent, either way.
     may_lend: bool,
-    /// The word by which this side lends, as long as the peer may read it.
-    loan: Option<Arc<AtomicU64>>,
+    /// This side has lent the memory of its requests.
+    has_lent: bool,
     /// It was tried whether the peer's memory can be read.
     has_tried: bool,
     peer: PeerState,
@@ -134,7 +134,7 @@ impl ShmLane {
             heard_refusal: false,
             polls: 0,
             may_lend: true,
-            loan: None,
+            has_lent: false,
             has_tried: false,
             peer: PeerState::Present,
         }
@@ -151,7 +151,7 @@ impl ShmLane {
             self.has_tried = true;
             return;
         };
-        let tried = self.page(self.back).loan.try_reading(peer);
+        let tried = LoanPlace::new(&self.mapping, self.back).try_reading(peer);
         self.has_tried = tried.is_some();
         if let Some(Ok(lender)) = tried {
             self.readers[LaneFlow::Requests as usize].read_from(lender);
@@ -373,15 +373,13 @@ impl ShmLane {
 impl SegmentLane for ShmLane {
     fn lend(&mut self, queue: &mut SendQueue) {
         if self.may_lend {
-            self.loan = Some(self.page(self.out).loan.lend(queue));
+            LoanPlace::new(&self.mapping, self.out).lend(queue);
+            self.has_lent = true;
         }
     }
 
     fn loan(&self) -> Loan {
-        match self.loan {
-            None => Loan::Copied,
-            Some(_) => self.page(self.out).loan.answer(),
-        }
+        if self.has_lent { self.page(self.out).loan.answer() } else { Loan::Copied }
     }
 
     fn refuse(&mut self) -> bool {

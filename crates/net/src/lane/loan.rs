@@ -8,22 +8,40 @@
 //! request, so what was read is what it posted. Another program in a process of the same number,
 //! after an end or an exec, does not have the mark.
 //!
+//! The mark stands in the memory of the lane too. The reader says there that it reads, and then
+//! looks for the mark; the sender removes that and then waits until the reader is done. So what
+//! belongs to somebody else once the loan is over is not read.
+//!
 //! Invariant: the last byte of a payload is written to its place after all others, and only if the
 //! mark was still there. Addresses that a peer names are looked up in the process that the kernel
 //! says is at the other end, never in this one.
+//!
+//! Order of calls: [`LoanPlace::lend`] once by the writer; [`LoanPlace::try_reading`] by the
+//! reader, until there is an answer; then its [`LentRecord`]s.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::{io, iter};
+use std::time::Duration;
+use std::{fmt, hint, io, iter};
 
-use weft_os::random;
+use weft_os::{clock, random};
 use weft_rnic::Loan;
 use weft_rnic::wire::llp::MemoryPiece;
 use weft_verbs::mr::LentMemory;
-use weft_verbs::qp::send_queue::SendQueue;
+use weft_verbs::qp::send_queue::{QueueLoan, SendQueue};
+
+use super::memory::Mapping;
+use super::page::{self, DirectionPage};
+
+/// How long the end of a loan waits for a reader in the middle of a payload, which takes some 50 us
+/// where that does not wait for a processor, or for pages. One that is stopped does not read.
+const READER_LIMIT: Duration = Duration::from_millis(100);
+/// Looks at the reader before the sender sleeps between two of them, and for how long.
+const READER_LOOKS: u32 = 2000;
+const READER_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Bytes that are read at a time where it has to be found out which side's memory is gone.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -39,16 +57,6 @@ pub struct LoanLine {
 }
 
 impl LoanLine {
-    /// Tells the reader where the memory of `queue` is lent; gives the word, which is to live as
-    /// long as that may be read.
-    pub fn lend(&self, queue: &mut SendQueue) -> Arc<AtomicU64> {
-        let mark = u64::from_ne_bytes(random::random_octets()).max(1);
-        let word = queue.lend(mark);
-        self.word.store(Arc::as_ptr(&word) as u64, Ordering::Relaxed);
-        self.mark.store(mark, Ordering::Release);
-        word
-    }
-
     /// What the reader makes of it.
     pub fn answer(&self) -> Loan {
         match self.answer.load(Ordering::Acquire) {
@@ -62,13 +70,85 @@ impl LoanLine {
     pub fn set_answer(&self, loan: Loan) {
         self.answer.store(loan as u32, Ordering::Release);
     }
+}
+
+/// One direction of a lane, whose memory stays mapped.
+#[derive(Clone)]
+pub struct LoanPlace {
+    mapping: Arc<Mapping>,
+    direction: usize,
+}
+
+impl LoanPlace {
+    /// That direction.
+    pub fn new(mapping: &Arc<Mapping>, direction: usize) -> Self {
+        Self { mapping: Arc::clone(mapping), direction }
+    }
+
+    fn page(&self) -> &DirectionPage {
+        page::of(&self.mapping, self.direction)
+    }
+
+    /// Lends the memory of `queue`, and tells the reader where.
+    pub fn lend(self, queue: &mut SendQueue) {
+        let mark = u64::from_ne_bytes(random::random_octets()).max(1);
+        let lent = Arc::new(LentQueue { word: AtomicU64::new(mark), place: self });
+        let line = &lent.place.page().loan;
+        line.word.store(&raw const lent.word as u64, Ordering::Relaxed);
+        line.mark.store(mark, Ordering::Release);
+        queue.lend(lent);
+    }
 
     /// Tries whether the memory of process `pid` can be read: `None` before it lends any.
-    pub fn try_reading(&self, pid: i32) -> Option<Result<Lender, LoanUnreadable>> {
-        let mark = self.mark.load(Ordering::Acquire);
-        let word = self.word.load(Ordering::Relaxed);
-        let lender = Lender { pid, word, mark };
-        (mark != 0).then(|| lender.state().map(|_| lender).map_err(|_| LoanUnreadable))
+    pub fn try_reading(self, pid: i32) -> Option<Result<Lender, LoanUnreadable>> {
+        let line = &self.page().loan;
+        let mark = line.mark.load(Ordering::Acquire);
+        let word = line.word.load(Ordering::Relaxed);
+        let lender = Lender { pid, word, mark, place: self };
+        (mark != 0).then(|| lender.state().map(|()| lender).map_err(|_| LoanUnreadable))
+    }
+}
+
+impl fmt::Debug for LoanPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoanPlace({})", self.direction)
+    }
+}
+
+/// The loan of a send queue, at the writer.
+#[derive(Debug)]
+struct LentQueue {
+    word: AtomicU64,
+    place: LoanPlace,
+}
+
+impl QueueLoan for LentQueue {
+    fn end(&self) {
+        let page = self.place.page();
+        self.word.store(0, Ordering::Relaxed);
+        // The reader does the same in the reverse order: one of the two sees the other.
+        page.loan.mark.store(0, Ordering::SeqCst);
+        let reads = || page.reads.0.load(Ordering::SeqCst) != 0;
+        let until = clock::now() + READER_LIMIT;
+        for look in 1_u32.. {
+            if !reads() || clock::now() >= until {
+                break;
+            }
+            if look < READER_LOOKS {
+                hint::spin_loop()
+            } else {
+                weft_os::sys::pause(READER_INTERVAL)
+            }
+        }
+    }
+}
+
+/// The reader reads memory that is lent, until this is dropped.
+struct ReadingGuard<'a>(&'a DirectionPage);
+
+impl Drop for ReadingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.reads.0.store(0, Ordering::Release);
     }
 }
 
@@ -77,14 +157,23 @@ impl LoanLine {
 pub struct LoanUnreadable;
 
 /// A process that lends memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Lender {
     pid: i32,
     word: u64,
     mark: u64,
+    place: LoanPlace,
 }
 
 impl Lender {
+    /// Says that this side reads, unless the loan is over.
+    fn begin(&self) -> Option<ReadingGuard<'_>> {
+        let page = self.place.page();
+        page.reads.0.store(1, Ordering::SeqCst);
+        let guard = ReadingGuard(page);
+        (page.loan.mark.load(Ordering::SeqCst) == self.mark).then_some(guard)
+    }
+
     /// Whether it still lends its memory; else why that cannot be read.
     fn state(&self) -> Result<(), LoanLoss> {
         let mut mark = 0;
@@ -231,6 +320,10 @@ impl LentMemory for LentRecord {
     unsafe fn copy_to(&self, range: Range<usize>, to: u64) -> bool {
         self.loss.set(None);
         let Some(body_len) = range.len().checked_sub(1) else { return true };
+        let Some(_reading) = self.lender.begin() else {
+            self.loss.set(Some(LoanLoss::Ended));
+            return false;
+        };
         let (mut last, mut mark) = (0u8, 0);
         let mut local = [
             libc::iovec { iov_base: to as *mut _, iov_len: body_len },

@@ -2,7 +2,8 @@
 //! the kernel treats as it would two.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::{hint, thread};
 
 use weft_rnic::wire::llp::{Gather, MemoryPiece};
 use weft_rnic::{LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, Pushed, SegmentLane};
@@ -143,11 +144,34 @@ fn nothing_is_delivered_of_a_request_that_its_sender_has_dropped() {
     let target = Target::new(sent.len());
     let payload = payload_of(&mut there);
     assert!(!target.place(payload) && payload.is_lost());
-    assert_eq!(target.memory.last(), Some(&0), "who polls the last byte does not see it");
+    assert!(target.memory.iter().all(|byte| *byte == 0), "nor is any of it read");
     assert!(there.refuse() && here.loan() == Loan::Read, "no memory is missing");
     assert!(!there.is_finished());
     here.shutdown_write();
     assert!(there.is_finished(), "what cannot be had any more is not waited for");
+}
+
+/// What is in the memory once the loan is over is not read, however close that comes to a reader.
+#[test]
+fn nothing_is_read_once_the_loan_is_over() {
+    for delay in 0..200 {
+        let Some(Lending { mut here, mut there, mut queue }) = lending() else { return };
+        let mut sent = vec![1; 4 * LENT_MIN_BYTES];
+        assert_eq!(send(&mut here, &sent), Pushed::Lent);
+        let start = Barrier::new(2);
+        let target = Target::new(sent.len());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                target.place(payload_of(&mut there))
+            });
+            start.wait();
+            (0..delay * 50).for_each(|_| hint::spin_loop());
+            queue.reset();
+            sent.fill(2);
+        });
+        assert!(!target.memory.contains(&2), "after {delay}");
+    }
 }
 
 #[test]

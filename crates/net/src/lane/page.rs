@@ -60,6 +60,8 @@ pub struct DirectionPage {
     pub not_ready: Line<AtomicU64>,
     /// The writer's memory that the reader may read.
     pub loan: LoanLine,
+    /// 1 while the reader reads there; see [`super::loan::LentQueue`].
+    pub reads: Line<AtomicU32>,
 }
 
 /// Whether there is a message that waits.

@@ -8,8 +8,8 @@ use weft_sync::Mutex;
 
 /// Something that lends the memory of its requests.
 pub trait Lends: Send + Sync {
-    /// Ends the loans of requests that name region `key`, which is gone. When this returns, what is
-    /// read of its memory from now on is not taken for theirs.
+    /// Ends the loans of requests that name region `key`, which is gone. When this returns, its
+    /// memory is not read any more ([`crate::qp::send_queue::QueueLoan`]).
     fn end_loans_of(&self, key: u32);
 }
 

@@ -8,8 +8,9 @@
 mod completions;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+pub use self::completions::QueueLoan;
 use super::attr::QpCap;
 use super::send_wqe::SendWqe;
 use crate::cq::Cq;
@@ -47,8 +48,8 @@ pub struct SendQueue {
     unanswered: u32,
     /// Remote requests that succeeded.
     succeeded: u64,
-    /// What tells a reader in another process that the memory of posted requests is still lent.
-    loan: Arc<AtomicU64>,
+    /// By which a reader in another process has the memory of posted requests.
+    loan: Option<Arc<dyn QueueLoan>>,
 }
 
 impl SendQueue {
@@ -73,7 +74,7 @@ impl SendQueue {
             silent: 0,
             unanswered: 0,
             succeeded: 0,
-            loan: Arc::default(),
+            loan: None,
         }
     }
 

@@ -1,28 +1,33 @@
 //! Completion of send work requests: in posting order, as what each waits for comes about, or all
 //! at once where the queue ends.
 
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::AtomicU32;
 
 use super::{SendQueue, seq_before};
 use crate::cq::{Cq, Reclaim};
 use crate::wc::{Wc, WcStatus};
 
+/// A loan of the memory of posted requests to a reader in another process.
+pub trait QueueLoan: fmt::Debug + Send + Sync {
+    /// Ends it: from now on the reader does not read that memory, and trusts nothing that it has
+    /// read of a request that was not complete.
+    fn end(&self);
+}
+
 impl SendQueue {
-    /// Lends the memory of posted requests to a reader in another process, until one fails or is
-    /// flushed or dropped, from when on the application may use that memory otherwise. The reader
-    /// looks at this word after it has read the memory, and trusts what it has read if it finds
-    /// `mark` there, which is not 0.
-    pub fn lend(&mut self, mark: u64) -> Arc<AtomicU64> {
-        self.loan = Arc::new(AtomicU64::new(mark));
-        Arc::clone(&self.loan)
+    /// Lends the memory of posted requests, until one fails or is flushed or dropped, from when on
+    /// the application may use that memory otherwise.
+    pub fn lend(&mut self, loan: Arc<dyn QueueLoan>) {
+        self.loan = Some(loan);
     }
 
     /// Before anybody hears of the end of a request that the reader may be at.
-    fn end_loan(&self) {
-        self.loan.store(0, Ordering::Relaxed);
-        // Before whatever the application does with the memory.
-        fence(Ordering::SeqCst);
+    fn end_loan(&mut self) {
+        if let Some(loan) = self.loan.take() {
+            loan.end();
+        }
     }
 
     /// Has requests that are done stay incomplete from `seq` on, until it is called again; for
@@ -134,6 +139,8 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::super::tests::{READ, SIGNALED, polled, post, queue};
     use super::*;
     use crate::misuse::Misuse;
@@ -169,18 +176,26 @@ mod tests {
             |queue, cq| queue.let_go(1, cq),
             |queue, _| queue.reset(),
         ];
+        #[derive(Debug, Default)]
+        struct Ended(AtomicU32);
+        impl QueueLoan for Ended {
+            fn end(&self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
         for end in ends {
             let (mut queue, cq) = queue(4);
-            let word = queue.lend(7);
+            let loan = Arc::<Ended>::default();
+            queue.lend(loan.clone());
             for id in 0..2 {
                 post(&mut queue, id, SendOp::Send, SIGNALED).unwrap();
                 queue.segment_out(id as u32, true);
             }
             queue.segments_acked(0, 1);
             queue.complete(1, &cq);
-            assert_eq!(word.load(Ordering::Relaxed), 7);
+            assert_eq!(loan.0.load(Ordering::Relaxed), 0);
             end(&mut queue, &cq);
-            assert_eq!(word.load(Ordering::Relaxed), 0);
+            assert_eq!(loan.0.load(Ordering::Relaxed), 1);
         }
     }
 
