@@ -8,7 +8,7 @@
 //! elsewhere is taken, unless `WEFT_INSECURE=1` says that clear text is meant, or iWARP, which has
 //! no other, was asked for by name. A key that cannot be used lets nothing pass at all.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -156,8 +156,8 @@ pub enum Chosen {
 enum Keys {
     None,
     Shared(Key),
-    /// One is meant and cannot be read.
-    Unusable,
+    /// One is meant and cannot be read, for this reason.
+    Unusable(String),
 }
 
 impl Secrecy {
@@ -172,16 +172,22 @@ impl Secrecy {
 
     /// What the environment says; told if it makes no sense.
     pub fn from_environment() -> Self {
-        let value = std::env::var_os("WEFT_KEY").filter(|value| !value.is_empty());
+        let insecure = std::env::var_os("WEFT_INSECURE").is_some_and(|value| value == "1");
+        Self::from_value(std::env::var_os("WEFT_KEY"), insecure)
+    }
+
+    /// What `WEFT_KEY` says where it is `value`; told if it makes no sense.
+    pub fn from_value(value: Option<OsString>, insecure: bool) -> Self {
+        let value = value.filter(|value| !value.is_empty());
         let keys = match value.map(|value| read_key(&value)) {
             None => Keys::None,
             Some(Ok(key)) => Keys::Shared(key),
             Some(Err(fault)) => {
-                report::error(format!("{fault}; nothing is sent or received without it"));
-                Keys::Unusable
+                let why = format!("{fault}; nothing is sent or received without it");
+                report::error(why.clone());
+                Keys::Unusable(why)
             }
         };
-        let insecure = std::env::var_os("WEFT_INSECURE").is_some_and(|value| value == "1");
         Self::of(keys, insecure)
     }
 
@@ -199,11 +205,11 @@ impl Secrecy {
         let is_clear_text_meant = || self.insecure || is_on_host(local, remote);
         match (lower, &self.keys) {
             (PeerTransport::Shuttle, Keys::Shared(_)) => Ok(()),
-            (PeerTransport::Shuttle, Keys::Unusable) => Err(Refused::KeyUnusable),
+            (PeerTransport::Shuttle, Keys::Unusable(_)) => Err(Refused::KeyUnusable),
             (PeerTransport::Sockets, _) if is_on_host(local, remote) => Ok(()),
             (PeerTransport::Sockets, _) => Err(Refused::PlainSocket),
             _ if is_clear_text_meant() => Ok(()),
-            (PeerTransport::Iwarp(_), Keys::Shared(_) | Keys::Unusable) => {
+            (PeerTransport::Iwarp(_), Keys::Shared(_) | Keys::Unusable(_)) => {
                 Err(Refused::StreamUnderKey)
             }
             (PeerTransport::Iwarp(Chosen::ByName), Keys::None) => Ok(()),
@@ -231,6 +237,11 @@ impl Secrecy {
         !matches!(self.keys, Keys::None)
     }
 
+    /// Why the key that is meant cannot be used, if so.
+    pub fn key_fault(&self) -> Option<&str> {
+        if let Keys::Unusable(why) = &self.keys { Some(why) } else { None }
+    }
+
     /// Whether `local` may speak to `remote` over Shuttle.
     pub fn permits(&self, local: IpAddr, remote: IpAddr) -> bool {
         self.decide(PeerTransport::Shuttle, local, remote).is_ok()
@@ -242,7 +253,7 @@ impl Secrecy {
         match self.keys {
             Keys::Shared(_) => 1,
             Keys::None => u8::from(self.insecure),
-            Keys::Unusable => 0,
+            Keys::Unusable(_) => 0,
         }
     }
 
@@ -251,7 +262,7 @@ impl Secrecy {
     /// # Errors
     /// [`Misuse::Refused`] under a key that cannot be used.
     pub fn permit_groups(&self) -> Result<(), Misuse> {
-        if matches!(self.keys, Keys::Unusable) {
+        if matches!(self.keys, Keys::Unusable(_)) {
             return Err(Misuse::Refused("the key cannot be used"));
         }
         if self.group_hops() == 0 {
@@ -302,7 +313,7 @@ impl Secrecy {
             Keys::None => return config,
             Keys::Shared(key) => key.credentials(),
             // One that no peer has.
-            Keys::Unusable => new_key().credentials(),
+            Keys::Unusable(_) => new_key().credentials(),
         };
         ShuttleConfig { protection: ciphers(), credentials, ..config }
     }
@@ -350,7 +361,7 @@ impl Secrecy {
     fn key_name(&self) -> Option<KeyName> {
         match &self.keys {
             Keys::Shared(key) => Some(key.name()),
-            Keys::None | Keys::Unusable => None,
+            Keys::None | Keys::Unusable(_) => None,
         }
     }
 }
@@ -494,7 +505,7 @@ mod tests {
         assert_eq!(clear.permit(there, there), Ok(()));
         assert_eq!(secrecy(Keys::None, true).permit(here, there), Ok(()));
         assert_eq!(secrecy(shared(), false).permit(here, there), Ok(()));
-        assert!(secrecy(Keys::Unusable, true).permit(here, ip("::1")).is_err());
+        assert!(secrecy(Keys::Unusable(String::new()), true).permit(here, ip("::1")).is_err());
     }
 
     #[test]
@@ -533,7 +544,7 @@ mod tests {
     #[test]
     fn a_key_leaves_ciphers_only() {
         let clear = protection::NONE | protection::CRC32C;
-        for keys in [shared(), Keys::Unusable] {
+        for keys in [shared(), Keys::Unusable(String::new())] {
             let config = secrecy(keys, false).protect(ShuttleConfig::default());
             assert!(config.protection & clear == 0 && config.protection != 0);
             assert!(matches!(config.credentials, Credentials::PreShared(_)));

@@ -118,6 +118,9 @@ impl IdHandle {
     }
 }
 
+/// Protocol error.
+const EPROTO: i32 = 71;
+
 /// What stands for an address that is not known.
 fn nowhere() -> SocketAddr {
     (Ipv4Addr::UNSPECIFIED, 0).into()
@@ -128,6 +131,11 @@ fn reason(event: &CmEvent) -> io::Error {
         errno @ ..0 => io::Error::from_raw_os_error(-errno),
         _ => io::Error::other(format!("{:?}", event.kind)),
     }
+}
+
+/// Whether the peer of a request that is accepted has gone, or broken the protocol.
+fn has_left(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionReset || error.raw_os_error() == Some(EPROTO)
 }
 
 fn refused(during: &'static str) -> impl FnOnce(cm::CmError) -> Error {
@@ -285,7 +293,10 @@ impl Incoming {
             private_data: private_data.to_vec(),
             ..ConnParam::device_max()
         };
-        self.id.id.accept(&param, qp.engine()).map_err(refused(during))?;
+        self.id.id.accept(&param, qp.engine()).map_err(|error| match error {
+            cm::CmError::System(source) if has_left(&source) => Error::Unreachable { peer, source },
+            other => refused(during)(other),
+        })?;
         self.id.expect(during, peer, EventKind::Established, CONFIRM).await?;
         Ok(Connection::new(self.id, qp, self.event.private_data))
     }

@@ -24,7 +24,8 @@ impl Device {
     /// Opens a device of `host`, and starts the threads that work for it.
     ///
     /// # Errors
-    /// [`Error::System`] if there is no descriptor or thread left.
+    /// [`Error::System`] if there is no descriptor or thread left; [`Error::Invalid`] if `WEFT_KEY`
+    /// of the environment, where the host has its settings from that, cannot be used.
     pub fn open(host: &LocalHost, kind: DeviceKind) -> Result<Self> {
         let bell = Arc::default();
         let context = host.open(kind, &bell)?;

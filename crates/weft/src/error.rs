@@ -166,7 +166,7 @@ impl Error {
 fn advice_to_system(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => "take another port, or end what has this one",
-        io::ErrorKind::AddrNotAvailable => "name an address of this host",
+        io::ErrorKind::AddrNotAvailable => "name an address of this host, or take another port",
         io::ErrorKind::PermissionDenied => "take a port above 1023, or ask for the permission",
         // No thread is left.
         io::ErrorKind::WouldBlock => LIMITS,

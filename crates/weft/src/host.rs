@@ -225,8 +225,12 @@ impl LocalHost {
 
     /// Opens a device, with a bell for its events.
     pub(crate) fn open(&self, kind: DeviceKind, bell: &Arc<Bell>) -> Result<Arc<Context>> {
+        let during = "opening a device";
+        if let Some(why) = self.inner.secrecy().key_fault() {
+            return Err(Error::Invalid { during, why: why.to_owned().into() });
+        }
         let wake = weft_host::after_lock(Box::new(Rope(Arc::clone(bell))));
-        Context::open(&self.inner, kind, wake).map_err(Error::of("opening a device"))
+        Context::open(&self.inner, kind, wake).map_err(Error::of(during))
     }
 
     /// A queue of events of rdma-cm, with a bell for them.
@@ -258,4 +262,20 @@ pub(crate) fn cm_id(channel: &Arc<EventChannel>, kind: DeviceKind) -> Arc<CmId> 
         DeviceKind::Roce => CmTransport::Shuttle,
     };
     CmId::new(Arc::clone(channel), PortSpace::Tcp, transport)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+
+    #[test]
+    fn a_key_that_cannot_be_used_is_told_when_a_device_is_opened() {
+        let secrecy = Box::new(|| Secrecy::from_value(Some("nonsense".into()), false));
+        let host = LocalHost { inner: Host::new(HostSetup { secrecy, ..HostSetup::default() }) };
+        for kind in [DeviceKind::Roce, DeviceKind::Iwarp] {
+            let error = Device::open(&host, kind).unwrap_err().to_string();
+            assert!(error.contains("WEFT_KEY"), "{error}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use weft_host::HostQpInit;
+use weft_host::{DeviceKind, HostQpInit};
 use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, SendWr, Sge};
 
 use crate::address::check_local;
@@ -79,8 +79,8 @@ impl QueuePairOptions {
     }
 
     /// Of datagrams from the address `local`, with the key `qkey`. Only `weft0` has them. A message
-    /// has 4096 bytes at most. A receive needs 40 bytes more than its message, for the route
-    /// header.
+    /// has 4096 bytes at most; a longer one completes and is not sent, nor is one to an address of
+    /// the other IP version. A receive needs 40 bytes more than its message, for the route header.
     pub fn datagrams(cq: &CompletionQueue, local: IpAddr, qkey: u32) -> Self {
         Self { local, qkey, ..Self::new(QpType::Ud, cq) }
     }
@@ -115,7 +115,7 @@ impl QueuePairOptions {
         Self { slices, ..self }
     }
 
-    /// The same, with up to `bytes` bytes in [`Work::send_inline`].
+    /// The same, with up to `bytes` bytes in [`Work::send_inline`], 512 at most.
     #[must_use]
     pub fn inline_bytes(self, bytes: u32) -> Self {
         Self { inline_bytes: bytes, ..self }
@@ -178,6 +178,9 @@ impl QueuePair {
         let during = "making a queue pair";
         if options.kind.is_xrc() {
             return Err(Error::Unsupported { during, what: "extended reliable connections here" });
+        }
+        if domain.device().kind() == DeviceKind::Iwarp && options.kind != QpType::Rc {
+            return Err(Error::Unsupported { during, what: "unreliable queue pairs over iWARP" });
         }
         if options.kind == QpType::Ud {
             check_local(during, options.local)?;

@@ -1,6 +1,7 @@
 //! Connections by rdma-cm.
 
 use std::net::SocketAddr;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -201,5 +202,28 @@ fn nobody_is_looked_for_at_port_0() {
         let error = Connection::open(&side.qp, LOOPBACK.into(), b"", LIMIT).unwrap_err();
         assert!(matches!(error, Error::Invalid { .. }), "{kind:?}: {error}");
         assert_eq!(side.qp.state(), QpState::Init);
+    }
+}
+
+#[test]
+fn a_peer_that_has_given_up_is_unreachable_to_who_accepts() {
+    for kind in BOTH {
+        let listener = listen(kind);
+        let near = Side::new(kind);
+        let attempt = Connection::open_async(&near.qp, listener.local_addr(), b"", LIMIT);
+        let mut attempt = Box::pin(attempt);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(attempt.as_mut().poll(&mut context).is_pending());
+        let incoming = loop {
+            // Route and address are found before the request leaves.
+            assert!(attempt.as_mut().poll(&mut context).is_pending());
+            match listener.accept_within(Duration::from_millis(1)) {
+                Err(Error::TimedOut { .. }) => {}
+                incoming => break incoming.unwrap(),
+            }
+        };
+        drop(attempt);
+        let outcome = incoming.accept(&Side::new(kind).qp, b"");
+        assert!(matches!(outcome, Err(Error::Unreachable { .. })), "{kind:?}: {outcome:?}");
     }
 }

@@ -191,13 +191,6 @@ fn who_connects_a_queue_pair_again_is_told_that_it_has_a_peer() {
     }
 }
 
-#[test]
-fn iwarp_has_no_datagrams() {
-    let side = Side::new(DeviceKind::Iwarp);
-    let options = QueuePairOptions::datagrams(&side.cq, HERE, 1);
-    assert!(side.domain.queue_pair(options).is_err());
-}
-
 fn is_no_local_address(error: &Error) -> bool {
     let Error::System { source, .. } = error else { return false };
     source.kind() == std::io::ErrorKind::AddrNotAvailable
@@ -227,5 +220,16 @@ fn the_number_of_a_peer_has_24_bits() {
         let peer = Address { number: 1 << 24, ..side.qp.address(HERE) };
         let error = side.qp.connect_to(HERE, peer).unwrap_err();
         assert!(matches!(error, Error::Invalid { .. }), "{kind:?}: {error}");
+    }
+}
+
+#[test]
+fn an_rnic_has_reliable_queue_pairs_alone() {
+    let side = Side::new(DeviceKind::Iwarp);
+    for options in
+        [QueuePairOptions::unreliable(&side.cq), QueuePairOptions::datagrams(&side.cq, HERE, 1)]
+    {
+        let error = side.domain.queue_pair(options).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 }
