@@ -6,12 +6,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use anyhow::{Result, ensure};
 
 use crate::messages::{ListedEntry, ListedKind};
-use crate::rel_path::{RelPath, escape};
+use crate::rel_path::{RelPath, escape, own_name};
 use crate::wildcard;
 
 /// What was asked for.
@@ -79,9 +78,7 @@ impl AskedNames {
 /// The name at the top of what comes of a source; `None` if its content is meant, or it is a home
 /// directory, whose name the far end knows.
 fn name_of(source: &[u8]) -> Option<Vec<u8>> {
-    let name = Path::new(OsStr::from_bytes(source)).file_name()?;
-    let is_name = !source.ends_with(b"/") && source != b"~";
-    is_name.then(|| name.as_bytes().to_vec())
+    own_name(source).filter(|_| source != b"~")
 }
 
 #[cfg(test)]
@@ -122,7 +119,7 @@ mod tests {
         assert!(!allows(&["dir"], ""), "the destination itself has the mode that it has");
         assert!(allows(&["logs/*.log"], "a.log") && !allows(&["logs/*.log"], ".a.log"));
         assert!(!allows(&["logs/*.log"], "a.txt") && allows(&["a[1]"], "a[1]"));
-        for content in ["dir/", ".", "..", "", "/", "~"] {
+        for content in ["dir/", "dir/.", "dir/./", ".", "..", "", "/", "~"] {
             assert!(allows(&[content], ".bashrc") && allows(&["x", content], "a/b"), "{content}");
         }
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, ValueHint};
-use weft_os::sys;
+use weft_os::{own_file, sys};
 use weft_session::SshArgs;
 use weft_session::client::{self, FarSession};
 use weft_units::Bitrate;
@@ -125,6 +125,7 @@ pub fn main(args: &CpArgs) -> u8 {
     };
     // Files wait with the descriptors of their directories.
     sys::raise_descriptor_limit();
+    own_file::ignore_limit_signal();
     match meter.shown(|| copy(args, &route, &meter)) {
         Err(error) => {
             meter.end(Err(&format!("{error:#}")));

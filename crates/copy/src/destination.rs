@@ -14,7 +14,7 @@ mod written;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -302,13 +302,19 @@ impl DestinationTree {
         match rustix::fs::mkdirat(&*place.dir, &place.name, mode) {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => {
-                let dir = open_dir(&place.dir, &place.name)?;
+                let dir = match open_dir(&place.dir, &place.name) {
+                    // Its mode may not give its owner a right to it either.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        open_dir_as(&place.dir, &place.name, OFlags::PATH)?
+                    }
+                    opened => opened?,
+                };
                 let now = rustix::fs::fstat(&dir)?;
                 let is_mine = now.st_uid == rustix::process::geteuid().as_raw();
                 if is_mine && now.st_mode & 0o700 != 0o700 {
                     // Its mode is set at the end, as that of a new one.
                     let mode = Mode::from_raw_mode(now.st_mode & ALL_MODE_BITS | 0o700);
-                    rustix::fs::fchmod(&dir, mode)?;
+                    change_mode(&dir, mode)?;
                 }
                 Ok(())
             }
@@ -317,12 +323,24 @@ impl DestinationTree {
     }
 }
 
+fn change_mode(dir: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    match rustix::fs::fchmod(dir, mode) {
+        // It is open without a right to it.
+        Err(Errno::BADF) => rustix::fs::chmod(format!("/proc/self/fd/{}", dir.as_raw_fd()), mode),
+        done => done,
+    }
+}
+
 fn is_same(a: &Stat, b: &Stat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
 fn open_dir(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open_dir_as(dir, name, OFlags::RDONLY)
+}
+
+fn open_dir_as(dir: &OwnedFd, name: &OsStr, access: OFlags) -> io::Result<OwnedFd> {
+    let flags = access | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Ok(dir) => Ok(dir),
         Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -391,8 +409,14 @@ mod tests {
         fs::create_dir(dir.path("sub")).unwrap();
         set_mode(&dir.path("sub"), 0o1555);
         let sub = RelPath::parse(b"sub").unwrap();
-        tree.unwrap().make_directory(&sub, 0o555).unwrap();
+        let tree = tree.unwrap();
+        tree.make_directory(&sub, 0o555).unwrap();
         assert_eq!(mode(&dir.path("sub")), 0o1755);
+        for unreadable in [0, 0o100, 0o2311] {
+            set_mode(&dir.path("sub"), unreadable);
+            tree.make_directory(&sub, unreadable).unwrap();
+            assert_eq!(mode(&dir.path("sub")), unreadable | 0o700);
+        }
     }
 
     #[test]

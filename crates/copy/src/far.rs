@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 
 use anyhow::{Context, Result};
-use weft_os::sys;
+use weft_os::{own_file, sys};
 use weft_session::{END_LIMIT, MessageChannel};
 
 use crate::destination::expand_home;
@@ -24,6 +24,7 @@ use crate::{byte_stream, receive, send, wildcard};
 pub fn serve(channel: &MessageChannel, request: &[u8]) -> Result<()> {
     // Files wait with the descriptors of their directories.
     sys::raise_descriptor_limit();
+    own_file::ignore_limit_signal();
     let (request, _) = parse_message::<CopyRequest>(request)?;
     let meter = Meter::new(ShowStyle::Silent, false);
     match request {

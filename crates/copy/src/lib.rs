@@ -38,6 +38,7 @@ pub mod send;
 mod sent_file;
 pub mod source;
 pub mod target;
+mod threads;
 pub mod throttle;
 pub mod wildcard;
 mod work_queue;

@@ -19,6 +19,8 @@ use weft_session::client::FarSession;
 use weft_session::{ChannelTraffic, MessageChannel};
 use weft_sync::{Condvar, Mutex};
 
+use crate::threads::spawn;
+
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How often the bar and the events are brought up to date.
@@ -179,8 +181,7 @@ impl Meter {
     /// Shows what is counted while `copy` runs.
     pub fn shown(&self, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         std::thread::scope(|scope| {
-            scope.spawn(|| self.refresh());
-            let outcome = copy();
+            let outcome = spawn(scope, || self.refresh()).and_then(|_| copy());
             if outcome.is_ok() {
                 // All that was sent has come, though it may not have been acknowledged.
                 self.traffic.lock().clear();

@@ -20,7 +20,7 @@ mod workers;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::FileType;
@@ -29,7 +29,7 @@ use weft_sync::Mutex;
 
 use self::ending::EndWatch;
 use self::late::LateEntries;
-use self::open_files::{OpenFiles, WantedFile};
+use self::open_files::{OpenFiles, WantedFile, WantedLarge};
 use crate::asked_names::AskedNames;
 use crate::destination::{DestinationTree, modified};
 use crate::messages::{
@@ -41,6 +41,7 @@ use crate::path_set::{IS_TAKEN, PathSet};
 use crate::received_file::{LargeFile, is_fatal, write_small};
 use crate::record::SourceIdentity;
 use crate::rel_path::{RelPath, escape, is_companion};
+use crate::threads::spawn;
 use crate::work_queue::WorkQueue;
 
 /// Threads that check and write, at most.
@@ -153,29 +154,55 @@ pub fn receive(
     outcome
 }
 
+/// The threads of a copy that is received.
+#[derive(Default)]
+struct ReceiveThreads<'scope> {
+    workers: Vec<ScopedJoinHandle<'scope, ()>>,
+    flusher: Option<ScopedJoinHandle<'scope, ()>>,
+    replier: Option<ScopedJoinHandle<'scope, ()>>,
+}
+
+fn join_all<'scope>(threads: impl IntoIterator<Item = ScopedJoinHandle<'scope, ()>>) {
+    threads.into_iter().for_each(|thread| _ = thread.join());
+}
+
 impl FileReceiver<'_> {
     fn run<'scope>(
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
         channel: &'scope MessageChannel,
     ) -> Result<()> {
-        let count = thread::available_parallelism().map_or(1, usize::from).clamp(2, WORKERS_MAX);
-        let workers: Vec<_> = (0..count).map(|_| scope.spawn(|| self.work())).collect();
-        let flusher = scope.spawn(|| self.flush());
-        let replier = scope.spawn(|| self.reply());
-        scope.spawn(|| self.end.limit(channel));
-        let outcome = self.listen(channel);
+        let mut threads = ReceiveThreads::default();
+        let started = self.start(scope, channel, &mut threads);
+        let outcome = started.and_then(|()| self.listen(channel));
         if let Err(error) = &outcome {
             self.give_up(error);
         }
         self.work.close();
-        workers.into_iter().for_each(|worker| _ = worker.join());
+        join_all(threads.workers);
         self.disk.close();
-        let _ = flusher.join();
+        join_all(threads.flusher);
         self.replies.close();
-        let _ = replier.join();
+        join_all(threads.replier);
         self.end.over();
         outcome
+    }
+
+    fn start<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        channel: &'scope MessageChannel,
+        threads: &mut ReceiveThreads<'scope>,
+    ) -> Result<()> {
+        // The one that says why the copy ends comes first.
+        threads.replier = Some(spawn(scope, || self.reply())?);
+        threads.flusher = Some(spawn(scope, || self.flush())?);
+        spawn(scope, || self.end.limit(channel))?;
+        let count = thread::available_parallelism().map_or(1, usize::from).clamp(2, WORKERS_MAX);
+        for _ in 0..count {
+            threads.workers.push(spawn(scope, || self.work())?);
+        }
+        Ok(())
     }
 
     /// The first reason why the copy has ended, if it has.
@@ -416,16 +443,15 @@ impl FileReceiver<'_> {
             let missing: u64 = wanted.iter().map(|range| range.end - range.start).sum();
             add(&self.meter.bytes_done, size - missing);
             ranges = wanted.into_iter().map(|range| (range.start, range.end)).collect();
-            Some(large)
-        } else {
-            None
-        };
-        if size == 0 {
+            Some(WantedLarge { file: large, place })
+        } else if size == 0 {
             write_small(&self.tree, &place, &entry, None, false)?;
             self.close(number, size, &path, FileOutcome::Complete).map_err(io::Error::other)?;
             return Ok(());
-        }
-        let file = Arc::new(WantedFile { number, entry, size, path, place, large });
+        } else {
+            None
+        };
+        let file = Arc::new(WantedFile { number, entry, size, path, large });
         self.files.lock().insert(file);
         self.replies.add(ToSender::Wants { file: number, ranges });
         Ok(())
@@ -493,7 +519,7 @@ impl FileReceiver<'_> {
         for (_, file) in self.files.lock().by_number.drain() {
             if let Some(large) = &file.large {
                 // The reason that the copy ends for is the one to tell.
-                let _ = large.checkpoint(&file.place);
+                let _ = large.checkpoint();
             }
         }
     }

@@ -8,6 +8,7 @@
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 
@@ -29,6 +30,14 @@ pub(crate) const NEW_RECORD: &str = "weft-record-new";
 /// That of a link that is being made.
 pub(crate) const LINK: &str = "weft-link";
 const SUFFIXES: [&str; 4] = [PART, RECORD, NEW_RECORD, LINK];
+
+/// The name at the top of the destination that a source has; `None` if its content is meant: with
+/// `/` or `/.` at the end, or without a name of its own.
+pub(crate) fn own_name(source: &[u8]) -> Option<Vec<u8>> {
+    let means_content = source.ends_with(b"/") || source.ends_with(b"/.");
+    let name = Path::new(OsStr::from_bytes(source)).file_name().filter(|_| !means_content)?;
+    Some(name.as_bytes().to_vec())
+}
 
 /// A path below the destination; empty for the destination itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

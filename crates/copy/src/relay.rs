@@ -23,6 +23,7 @@ use crate::messages::{
 use crate::meter::{Meter, add};
 use crate::path_set::{IS_TAKEN, PathSet};
 use crate::rel_path::escape;
+use crate::threads::spawn;
 
 /// Passes messages on until the copy is over. The sender may list what it was `asked` for. If
 /// several hosts send in turn, `taken` has what those before have listed.
@@ -48,7 +49,8 @@ pub fn relay(
         meter,
     };
     thread::scope(|scope| {
-        let forward = scope.spawn(|| to_receiver(sender, receiver, list, &files));
+        let forward = spawn(scope, || to_receiver(sender, receiver, list, &files))
+            .inspect_err(|error| sender.abort(&format!("{error:#}")))?;
         let outcome = to_sender(receiver, sender, meter, &files);
         if let Err(error) = &outcome {
             sender.abort(&format!("{error:#}"));

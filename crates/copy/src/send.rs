@@ -31,6 +31,7 @@ use crate::plan::{PlannedPiece, SendPlan};
 use crate::rel_path::escape;
 use crate::sent_file::{BytesCount, SentFile, Wanted};
 use crate::source::{self, Listing, SourceFile};
+use crate::threads::spawn;
 use crate::throttle::Throttle;
 
 /// Entries that are listed in one message, at most.
@@ -87,11 +88,11 @@ pub fn send(
     send_message(&sender.to, &ToReceiver::Begin { sources: count, has_directory }, &[])?;
     let readers = thread::available_parallelism().map_or(1, usize::from).clamp(1, READERS_MAX);
     thread::scope(|scope| {
-        scope.spawn(|| sender.or_abort(sender.list(sources)));
-        for _ in 0..readers {
-            scope.spawn(|| sender.or_abort(sender.read_and_send()));
-        }
-        let outcome = sender.listen(channel);
+        let started = spawn(scope, || sender.or_abort(sender.list(sources))).and_then(|_| {
+            let read = || spawn(scope, || sender.or_abort(sender.read_and_send()));
+            (0..readers).try_for_each(|_| read().map(drop))
+        });
+        let outcome = started.and_then(|()| sender.listen(channel));
         sender.state.lock().is_over = true;
         sender.changed.notify_all();
         if let Err(error) = &outcome {

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use walkdir::WalkDir;
 
 use crate::messages::{CopyOptions, ListedEntry, ListedKind, SourceTime, Xattr};
-use crate::rel_path::{escape, is_companion};
+use crate::rel_path::{escape, is_companion, own_name};
 
 /// Bytes of the extended attributes of an entry, at most.
 const XATTRS_MAX: usize = 64 * 1024;
@@ -135,11 +135,9 @@ pub fn list(
     seen.leftovers.problem().map_or(Ok(()), |why| each(Listing::Problem(why)))
 }
 
-/// The name of a source at the top of the destination. With a slash at the end, or without a name
-/// of its own, its content is meant, and the name is empty.
+/// The name of a source at the top of the destination; empty if its content is meant.
 fn top_name(source: &[u8]) -> Vec<u8> {
-    let top = if source.ends_with(b"/") { None } else { path_of(source).file_name() };
-    top.map(|name| name.as_bytes().to_vec()).unwrap_or_default()
+    own_name(source).unwrap_or_default()
 }
 
 /// What was listed before.

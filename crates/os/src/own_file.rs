@@ -45,6 +45,13 @@ pub fn put_line(fd: RawFd, line: &[u8]) {
     });
 }
 
+/// Makes a write beyond the limit an error for the whole process, which is one of ours: what it
+/// starts has the signal ignored too.
+pub fn ignore_limit_signal() {
+    // SAFETY: SIGXFSZ has no handler here that this could take away.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EFBIG)
 }

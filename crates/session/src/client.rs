@@ -9,13 +9,14 @@
 use std::io::{BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
-use weft_os::{clock, random};
+use weft_os::{clock, random, sys};
+use weft_sync::Mutex;
 
 use crate::END_LIMIT;
 use crate::channel::MessageChannel;
@@ -23,18 +24,21 @@ use crate::codec::send_after;
 use crate::hello::{FarAnswer, Greeter, PathChoice};
 use crate::pipe::PipeLink;
 use crate::push;
-use crate::ssh::{self, SshArgs};
+use crate::ssh::{self, SshArgs, SshEnd};
 use crate::udp::{SessionSide, UdpEnd, UdpLink};
 
 /// How long it may take until UDP works, or is taken to be blocked.
 const UDP_LIMIT: Duration = Duration::from_millis(2400);
+/// How long ssh may take to end after its output, and how often that is looked at.
+const SSH_END_LIMIT: Duration = Duration::from_secs(1);
+const SSH_END_INTERVAL: Duration = Duration::from_millis(10);
 /// How many addresses of the far end are tried.
 const ADDRESSES_MAX: usize = 3;
 
 /// A far end, and the channel to it.
 pub struct FarSession {
     channel: MessageChannel,
-    ssh: KilledChild,
+    ssh: Arc<Mutex<KilledChild>>,
     /// ssh's stdin while the channel does not go through it: the far end sees by its end that this
     /// process is gone.
     life_line: Option<ChildStdin>,
@@ -78,7 +82,7 @@ impl FarSession {
 
     /// The process id of ssh.
     pub fn ssh_id(&self) -> u32 {
-        self.ssh.0.id()
+        self.ssh.lock().0.id()
     }
 }
 
@@ -128,9 +132,10 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<FarSessio
     match udp {
         Some(Ok(link)) => {
             ssh.stdin.write_all(PathChoice::Udp.line().as_bytes()).context("writing to ssh")?;
-            watch(ssh.stdout, Arc::clone(&link))?;
+            let child = Arc::new(Mutex::new(ssh.child));
+            watch(ssh.stdout, Arc::downgrade(&child), Arc::clone(&link))?;
             let (channel, life_line) = (MessageChannel::over_udp(link), Some(ssh.stdin));
-            return Ok(FarSession { channel, ssh: ssh.child, life_line, greeted });
+            return Ok(FarSession { channel, ssh: child, life_line, greeted });
         }
         Some(Err(error)) if args.udp_only => return Err(error.context("--udp-only")),
         Some(Err(error)) => tell(&format!("{error:#}; going on through ssh")),
@@ -139,7 +144,8 @@ pub fn open(args: &SshArgs, host: &str, tell: &dyn Fn(&str)) -> Result<FarSessio
     ssh.stdin.write_all(PathChoice::Ssh.line().as_bytes()).context("writing to ssh")?;
     let link = PipeLink::new(Box::new(ssh.stdout), Box::new(ssh.stdin));
     let channel = MessageChannel::over_pipe(link);
-    Ok(FarSession { channel, ssh: ssh.child, life_line: None, greeted })
+    let child = Arc::new(Mutex::new(ssh.child));
+    Ok(FarSession { channel, ssh: child, life_line: None, greeted })
 }
 
 /// What is made ready while ssh logs in.
@@ -196,14 +202,35 @@ fn spawn(args: &SshArgs, host: &str, script: &str) -> Result<StartedSsh> {
 }
 
 /// Tells the channel when ssh has ended: the far end may have.
-fn watch(mut stdout: BufReader<ChildStdout>, link: Arc<UdpLink>) -> Result<()> {
+fn watch(
+    mut stdout: BufReader<ChildStdout>,
+    ssh: Weak<Mutex<KilledChild>>,
+    link: Arc<UdpLink>,
+) -> Result<()> {
     let watch = move || {
         // Nothing more comes; whether it ends well does not matter.
         let _ = std::io::copy(&mut stdout, &mut std::io::sink());
-        link.orphan();
+        if let Some(how) = how_ended(&ssh) {
+            link.note_ssh_end(how);
+        }
     };
     thread::Builder::new().name("weft-ssh".into()).spawn(watch).context("starting a thread")?;
     Ok(())
+}
+
+/// How `ssh`, whose output is over, has ended; `None` if nobody needs it any more.
+fn how_ended(ssh: &Weak<Mutex<KilledChild>>) -> Option<SshEnd> {
+    let until = clock::now() + SSH_END_LIMIT;
+    while clock::now() < until {
+        let status = ssh.upgrade()?.lock().0.try_wait();
+        match status {
+            Ok(None) => sys::pause(SSH_END_INTERVAL),
+            Ok(Some(status)) => return Some(SshEnd::of(status)),
+            Err(_) => break,
+        }
+    }
+    // What it ran has closed its output.
+    Some(SshEnd::WithProcess)
 }
 
 /// Passes on what ssh and the far end print, without what a terminal would obey.

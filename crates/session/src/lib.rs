@@ -25,6 +25,7 @@ mod channel;
 pub mod client;
 mod codec;
 mod hello;
+mod peer_life;
 mod pipe;
 mod push;
 pub mod server;

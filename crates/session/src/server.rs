@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_os::random;
 use weft_rdma::Listener;
 
@@ -20,10 +21,13 @@ use crate::channel::MessageChannel;
 use crate::hello::{FarAnswer, Greeter, PROTOCOL, PathChoice, PortRange};
 use crate::pipe::PipeLink;
 use crate::push;
+use crate::ssh::SshEnd;
 use crate::udp::{SessionSide, UdpEnd, UdpLink};
 
 /// How long the near end may take to come by UDP.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(60);
+/// How long after its input ssh may take the output away.
+const OUTPUT_END_LIMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 /// Ports of the range that are tried.
 const TRIES_MAX: u32 = 256;
 
@@ -75,7 +79,12 @@ fn watch_stdin(link: Arc<UdpLink>) -> Result<()> {
             let count = bytes.len();
             stdin.consume(count);
         }
-        link.orphan();
+        // A near end that is killed leaves ssh there, which waits for this one. Where ssh has ended
+        // too, or lost its connection, sshd takes the output away as well.
+        let stdout = std::io::stdout();
+        let mut output = [PollFd::new(&stdout, PollFlags::empty())];
+        let is_lost = poll(&mut output, Some(&OUTPUT_END_LIMIT)).is_ok_and(|count| count > 0);
+        link.note_ssh_end(if is_lost { SshEnd::Unclear } else { SshEnd::WithProcess });
     };
     thread::Builder::new().name("weft-ssh".into()).spawn(watch).context("starting a thread")?;
     Ok(())

@@ -91,15 +91,16 @@ impl SshArgs {
     }
 
     /// What starts the far end: the weft that was named, or one that is installed and speaks this
-    /// protocol, or one that was sent earlier.
+    /// protocol, or one that was sent earlier. The shell stays, and ends with the status of that:
+    /// to ssh a program that a signal has killed is a connection that was lost.
     pub(crate) fn script(&self, hash: &str) -> String {
         if let Some(path) = &self.remote_weft {
-            return format!("exec {} far-end", shell_quote(path));
+            return format!("{} far-end; exit", shell_quote(path));
         }
         format!(
             "p=$(command -v weft) && [ \"$(\"$p\" far-end --protocol 2>/dev/null)\" = \
-             \"{PROTOCOL}\" ] && exec \"$p\" far-end; {}; [ -x \"$p\" ] && exec \"$p\" far-end; \
-             echo \"{MISSING} $(uname -sm)\"; exit 127",
+             \"{PROTOCOL}\" ] || {{ {}; [ -x \"$p\" ]; }} || {{ echo \"{MISSING} $(uname -sm)\"; \
+             exit 127; }}; \"$p\" far-end; exit",
             cached(hash)
         )
     }
@@ -114,6 +115,28 @@ pub(crate) fn cached(hash: &str) -> String {
 /// `text` as one word for a shell.
 pub fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// How ssh has ended while the channel went by UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SshEnd {
+    /// Because a process at either end of it has, which may be that of the peer.
+    WithProcess,
+    /// It has lost its connection, or was killed: nothing speaks for the end of the peer.
+    Alone,
+    /// In one of these ways.
+    Unclear,
+}
+
+impl SshEnd {
+    /// What the status of ssh says. The script has the far shell say how the far end has ended, so
+    /// 255 is ssh's own.
+    pub fn of(status: ExitStatus) -> Self {
+        match status.code() {
+            Some(255) | None => Self::Alone,
+            Some(_) => Self::WithProcess,
+        }
+    }
 }
 
 /// Why ssh ended before the far end spoke.

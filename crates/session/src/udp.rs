@@ -28,6 +28,8 @@ use weft_sync::{Condvar, Mutex};
 use crate::MESSAGE_MAX;
 use crate::channel::ChannelTraffic;
 use crate::hello::PortRange;
+use crate::peer_life::PeerLife;
+use crate::ssh::SshEnd;
 use crate::window::{RESERVE, ReceiveWindow, SendWindow, WINDOW_FIRST, WINDOW_MAX};
 
 /// Bytes before a message.
@@ -46,17 +48,6 @@ const MULTIPATH: &str = "WEFT_MULTIPATH";
 const NO_SLOT: u64 = u64::MAX;
 /// The name of the request that says that nothing follows.
 const CLOSING: u64 = u64::MAX - 1;
-
-/// Silence after which the peer is asked for a sign of life.
-const PING_AFTER: Duration = Duration::from_secs(5);
-/// Silence after which the peer is gone.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// The same once ssh has ended, which may mean that the peer's process has.
-const ORPHAN_SILENCE_MAX: Duration = Duration::from_secs(2);
-/// How often it is looked whether a sign of life is due: an idle channel wakes twice a second.
-const PULSE: Duration = Duration::from_millis(500);
-/// How often a peer is asked once ssh has ended.
-const ORPHAN_PULSE: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -178,15 +169,7 @@ struct LinkState {
     failure: Option<String>,
     closed_by_peer: bool,
     closed_here: bool,
-    heard: Moment,
-    pinged: Moment,
-    silence_max: Duration,
-}
-
-impl LinkState {
-    fn is_orphan(&self) -> bool {
-        self.silence_max == ORPHAN_SILENCE_MAX
-    }
+    life: PeerLife,
 }
 
 /// A connected end.
@@ -234,9 +217,7 @@ impl UdpLink {
                 failure: None,
                 closed_by_peer: false,
                 closed_here: false,
-                heard: now,
-                pinged: now,
-                silence_max: SILENCE_MAX,
+                life: PeerLife::new(now),
             }),
             connection: Mutex::new(Some((connection, listener))),
         });
@@ -372,11 +353,9 @@ impl UdpLink {
         }
     }
 
-    /// ssh has ended: the peer's process may have, too, so it is asked for a sign of life.
-    pub fn orphan(&self) {
-        let mut state = self.state.lock();
-        state.silence_max = ORPHAN_SILENCE_MAX;
-        state.heard = clock::now();
+    /// ssh has ended. If the peer's process may have, too, it is asked for a sign of life.
+    pub fn note_ssh_end(&self, how: SshEnd) {
+        self.state.lock().life.note_ssh_end(how, clock::now());
     }
 
     fn wake(&self) {
@@ -520,8 +499,7 @@ impl UdpLink {
     fn note_stop(&self, due: Moment) {
         let now = clock::now();
         if let Some(stopped) = clock::stopped_since(due, now) {
-            let mut state = self.state.lock();
-            state.heard = now.min(state.heard + stopped);
+            self.state.lock().life.note_stop(stopped, now);
         }
     }
 
@@ -530,25 +508,16 @@ impl UdpLink {
         let now = clock::now();
         let mut state = self.state.lock();
         if is_heard {
-            state.heard = now;
+            state.life.note_heard(now);
         }
-        let silence = now.saturating_duration_since(state.heard);
-        ensure!(silence < state.silence_max, "the far end has been silent for {silence:.0?}");
-        let is_orphan = state.is_orphan();
-        let pause = if is_orphan { ORPHAN_PULSE } else { PING_AFTER };
-        let is_due =
-            (is_orphan || silence >= pause) && now.saturating_duration_since(state.pinged) >= pause;
-        if is_due {
-            state.pinged = now;
-            drop(state);
-            self.ping()?;
-        }
-        Ok(())
+        let asks = state.life.look(now)?;
+        drop(state);
+        if asks { self.ping() } else { Ok(()) }
     }
 
     /// Until it is to be looked again whether a sign of life is due.
     fn pulse_pause(&self) -> Duration {
-        if self.state.lock().is_orphan() { ORPHAN_PULSE } else { PULSE }
+        self.state.lock().life.pause()
     }
 
     fn ping(&self) -> Result<()> {

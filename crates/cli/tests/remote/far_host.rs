@@ -83,6 +83,11 @@ impl FarHost {
         Some(Self { dir, _sshd: running, ssh, weft, near: near.to_owned() })
     }
 
+    /// The same, with a limit of prlimit(1) for the near end.
+    pub fn limiting(self, limit: &str) -> Self {
+        Self { near: format!("prlimit {limit} {}", self.near), ..self }
+    }
+
     /// `weft` with a command that reaches this host, which looks for a weft by itself.
     pub fn bare(&self, command: &str) -> Command {
         // Whatever goes wrong, a test does not hang.

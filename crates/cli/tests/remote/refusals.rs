@@ -120,6 +120,34 @@ fn a_full_disk_ends_the_copy_and_leaves_what_can_be_resumed() {
 }
 
 #[test]
+fn a_file_beyond_the_limit_of_files_is_named_and_the_rest_is_copied() {
+    let Some(host) = FarHost::start("cp-file-limit") else { return };
+    host.dir.write("large", noise(9, 3_000_000));
+    host.dir.write("small", "small");
+    fs::create_dir(host.dir.path("to")).unwrap();
+    let host = host.limiting("--fsize=1000000");
+    said(&host.cp(&[&host.far("large"), &host.far("small"), "to"]), 1, "to/large: File too large");
+    assert_same(&host.dir.path("small"), &host.dir.path("to/small"));
+}
+
+#[test]
+fn thousands_of_directories_need_few_descriptors() {
+    let Some(host) = FarHost::start("cp-descriptors") else { return };
+    for number in 0..1500 {
+        fs::create_dir_all(host.dir.path(&format!("from/{number}"))).unwrap();
+        host.dir.write(&format!("from/{number}/a"), number.to_string());
+    }
+    let host = host.limiting("--nofile=200:200");
+    host.copied(&["-q", "-r", &host.far("from/"), "to"]);
+    for number in [0, 700, 1499] {
+        assert_same(
+            &host.dir.path(&format!("from/{number}/a")),
+            &host.dir.path(&format!("to/{number}/a")),
+        );
+    }
+}
+
+#[test]
 fn a_disk_that_is_read_only_is_named() {
     if !is_root() {
         return skip("only root may mount");

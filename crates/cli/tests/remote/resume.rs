@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use weft_testkit::text;
@@ -11,6 +12,9 @@ use crate::far_host::{FarHost, assert_same, last_event, noise};
 
 /// Bytes of the file that is copied.
 const SIZE: usize = 24_000_000;
+
+/// Longer than a silent peer is given whose process may have ended.
+const OUTAGE: Duration = Duration::from_secs(4);
 
 /// How often something is killed; `WEFT_KILLS` asks for more.
 fn kills() -> u64 {
@@ -31,7 +35,7 @@ fn wait_for_progress(host: &FarHost, child: &mut Child, before: Option<Vec<u8>>)
         if now != before || child.try_wait().unwrap().is_some() {
             return;
         }
-        std::thread::park_timeout(std::time::Duration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 
@@ -79,6 +83,26 @@ fn kills_of_either_end_and_of_ssh_lose_nothing() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_same(&host.dir.path("from"), &host.dir.path("to"));
     assert_eq!(record(&host), None);
+}
+
+/// Its connection may be lost in an outage that the copy outlives.
+#[test]
+fn a_copy_goes_on_without_ssh_though_nothing_is_heard_for_a_while() {
+    let Some(host) = FarHost::start("cp-without-ssh") else { return };
+    host.dir.write("from", noise(7, SIZE));
+    let mut command = host.weft("cp");
+    command.args(["-q", "--udp-only", "--limit", "80mbit", "from", &host.far("to")]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_progress(&host, &mut child, None);
+    let far: Vec<_> = host.far_ends().into_iter().filter_map(Pid::from_raw).collect();
+    far.iter().for_each(|id| kill_process(*id, Signal::STOP).unwrap());
+    let below = children(i32::try_from(child.id()).unwrap());
+    below.iter().flat_map(|id| children(*id)).for_each(kill);
+    std::thread::park_timeout(OUTAGE);
+    far.iter().for_each(|id| kill_process(*id, Signal::CONT).unwrap());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_same(&host.dir.path("from"), &host.dir.path("to"));
 }
 
 fn children(id: i32) -> Vec<i32> {

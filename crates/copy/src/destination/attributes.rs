@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::{ALL_MODE_BITS, DestinationTree, EntryPlace};
@@ -43,7 +43,7 @@ impl DestinationTree {
             rustix::fs::fsetxattr(fd, name, value, rustix::fs::XattrFlags::empty())
                 .map_err(|errno| xattr_error(name, errno))?;
         }
-        let mode = entry.mode & MODE_MASK;
+        let mode = entry.mode & MODE_MASK | now.st_mode & kept_bits(&now);
         // A new owner takes bits of the mode away.
         if other.is_some() || is_opened || now.st_mode & ALL_MODE_BITS != mode {
             rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
@@ -88,6 +88,12 @@ impl DestinationTree {
         let times = times(entry.modified);
         let _ = rustix::fs::utimensat(&*place.dir, &place.name, &times, flags);
     }
+}
+
+/// What stays of a mode: set-group-ID of a directory, which has nothing run as somebody else. Who
+/// shares the tree has set it, or it comes of the directory above.
+fn kept_bits(stat: &Stat) -> u32 {
+    if FileType::from_raw_mode(stat.st_mode).is_dir() { 0o2000 } else { 0 }
 }
 
 fn has_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> bool {

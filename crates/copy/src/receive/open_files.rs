@@ -6,9 +6,10 @@
 //! or has failed.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 
-use crate::destination::EntryPlace;
+use crate::destination::{DestinationTree, EntryPlace};
 use crate::messages::{ListedEntry, OPEN_FILES_MAX, OPEN_LARGE_MAX};
 use crate::received_file::LargeFile;
 use crate::rel_path::RelPath;
@@ -19,9 +20,26 @@ pub(super) struct WantedFile {
     pub entry: ListedEntry,
     pub size: u64,
     pub path: RelPath,
+    /// `None` for a file of one piece, whose place is found as it is written: thousands may wait,
+    /// each in another directory.
+    pub large: Option<WantedLarge>,
+}
+
+/// A file of more than one piece, and its place.
+pub(super) struct WantedLarge {
+    pub file: LargeFile,
     pub place: EntryPlace,
-    /// `None` for a file of one piece.
-    pub large: Option<LargeFile>,
+}
+
+impl WantedLarge {
+    pub fn checkpoint(&self) -> io::Result<()> {
+        self.file.checkpoint(&self.place)
+    }
+
+    /// Gives it its name.
+    pub fn finish(&self, tree: &DestinationTree, entry: &ListedEntry) -> io::Result<()> {
+        self.file.finish(tree, &self.place, entry)
+    }
 }
 
 /// Files that were wanted and are not closed.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 
-use super::open_files::WantedFile;
+use super::open_files::{WantedFile, WantedLarge};
 use super::{DiskWork, FileReceiver, ReceiveWork};
 use crate::messages::{FileOutcome, FilePiece, ListedEntry, ListedKind};
 use crate::meter::add;
@@ -119,18 +119,20 @@ impl FileReceiver<'_> {
                 return Err(io::Error::other("the far end sent it in parts"));
             };
             let piece = Some((piece, bytes));
-            write_small(&self.tree, &file.place, &file.entry, piece, self.options.read_back)?;
+            let place = self.tree.place(&file.path)?;
+            let place = place.ok_or_else(|| io::Error::other("its directory is gone"))?;
+            write_small(&self.tree, &place, &file.entry, piece, self.options.read_back)?;
             add_bytes();
             return Ok(true);
         };
-        let step = large.take(piece, bytes)?;
+        let step = large.file.take(piece, bytes)?;
         if step.is_new {
             add_bytes();
         }
-        if step.is_whole && large.is_for_flusher() {
+        if step.is_whole && large.file.is_for_flusher() {
             self.disk.put(DiskWork::Finish(Arc::clone(file)));
         } else if step.is_whole {
-            large.finish(&self.tree, &file.place, &file.entry)?;
+            large.finish(&self.tree, &file.entry)?;
             return Ok(true);
         } else if step.wants_checkpoint {
             self.disk.put(DiskWork::Checkpoint(Arc::clone(file)));
@@ -142,10 +144,9 @@ impl FileReceiver<'_> {
     pub(super) fn flush(&self) {
         while let Some(work) = self.disk.take() {
             let (file, outcome) = match &work {
-                DiskWork::Checkpoint(file) => (
-                    file,
-                    file.large.as_ref().map_or(Ok(()), |large| large.checkpoint(&file.place)),
-                ),
+                DiskWork::Checkpoint(file) => {
+                    (file, file.large.as_ref().map_or(Ok(()), WantedLarge::checkpoint))
+                }
                 DiskWork::Finish(file) => (file, self.finish_large(file)),
             };
             let outcome = match outcome {
@@ -161,7 +162,7 @@ impl FileReceiver<'_> {
 
     fn finish_large(&self, file: &WantedFile) -> io::Result<()> {
         let Some(large) = &file.large else { return Ok(()) };
-        large.finish(&self.tree, &file.place, &file.entry)?;
+        large.finish(&self.tree, &file.entry)?;
         self.files.lock().remove(file.number);
         let closed = self.close(file.number, file.size, &file.path, FileOutcome::Complete);
         closed.map_err(io::Error::other)
