@@ -24,6 +24,21 @@ struct EndingListener {
     socket: Inode,
 }
 
+/// A listener of a parent, at such a descriptor of a child.
+struct InheritedListener {
+    listeners: &'static ListenerTable,
+    is_own: bool,
+    socket: Inode,
+}
+
+impl InheritedListener {
+    fn at(fd: c_int) -> Option<Self> {
+        let (listeners, is_own) = Registry::nearest_listeners().filter(|_| !is_foreign())?;
+        let socket = sys::inode(fd)?;
+        listeners.has_inherited(is_own, socket).then_some(Self { listeners, is_own, socket })
+    }
+}
+
 impl EndingListener {
     fn at(fd: c_int) -> Option<Self> {
         if is_foreign() {
@@ -40,7 +55,12 @@ impl EndingListener {
 /// Does `close`, which closes `fd`; a listener there is dismissed with its last descriptor.
 fn closing(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     let listener = EndingListener::at(fd);
+    let inherited = InheritedListener::at(fd);
     let done = close();
+    if let Some(InheritedListener { listeners, is_own, socket }) = inherited {
+        let is_over = |other| other == socket && sys::find(socket).is_empty();
+        keeping_errno(|| listeners.leave_inherited(is_own, is_over));
+    }
     if let Some(EndingListener { listeners, socket }) = listener {
         keeping_errno(|| {
             listeners.dismiss(|other, _| other == socket && sys::find(socket).is_empty());
@@ -58,7 +78,13 @@ fn keeping_errno(act: impl FnOnce()) {
 
 /// Several descriptors were closed.
 fn handle_many_closed() {
-    let listeners = own_listeners().filter(|_| !is_foreign() && Registry::is_own());
+    if is_foreign() {
+        return;
+    }
+    if let Some((listeners, is_own)) = Registry::nearest_listeners() {
+        keeping_errno(|| listeners.leave_inherited(is_own, |socket| sys::find(socket).is_empty()));
+    }
+    let listeners = own_listeners().filter(|_| Registry::is_own());
     if let Some(listeners) = listeners {
         keeping_errno(|| listeners.dismiss(|socket, _| sys::find(socket).is_empty()));
     }

@@ -35,6 +35,13 @@ impl<T> PerProcess<T> {
         self.slots[self.generation()].get()
     }
 
+    /// The value of this process, or of its parent if it has none.
+    pub fn nearest(&self) -> Option<&T> {
+        let generation = self.generation();
+        let parent = || self.slots[generation.checked_sub(1)?].get();
+        self.slots[generation].get().or_else(parent)
+    }
+
     /// The value of this process. The first call makes it, from that of the parent if that had
     /// one; locks in the parent's value may be held for ever.
     pub fn get_or_init(&'static self, make: impl FnOnce(Option<&'static T>) -> T) -> &'static T {
@@ -73,8 +80,9 @@ mod tests {
         assert_eq!(VALUES.get_or_init(|parent| parent.map_or(1, |value| value + 1)), &1);
         assert_eq!(VALUES.get_or_init(|_| 9), &1);
         VALUES.enter_child();
-        assert_eq!(VALUES.current(), None);
+        assert_eq!((VALUES.current(), VALUES.nearest()), (None, Some(&1)));
         assert_eq!(VALUES.get_or_init(|parent| parent.map_or(1, |value| value + 1)), &2);
+        assert_eq!(VALUES.nearest(), Some(&2));
     }
 
     #[test]

@@ -417,6 +417,23 @@ impl ListenerTable {
         self.by_socket.lock().values().find(|listener| listener.id == id).cloned()
     }
 
+    /// Lets go of the offers that this process has from a parent, for the listeners for which
+    /// `is_over` holds. The table is that of this process if it `is_own`, or else that of the last
+    /// ancestor which had one, of which another thread may hold the lock for ever.
+    pub fn leave_inherited(&self, is_own: bool, is_over: impl Fn(Inode) -> bool) {
+        let leave = |(_, pairs): (_, &PairOffers)| pairs.leave();
+        self.inherited.iter().filter(|(socket, _)| is_over(**socket)).for_each(leave);
+        let Some(served) = self.by_socket.try_lock().filter(|_| !is_own) else { return };
+        let pairs = served.iter().filter_map(|(socket, one)| Some((socket, one.pairs.as_ref()?)));
+        pairs.filter(|(socket, _)| is_over(**socket)).for_each(leave);
+    }
+
+    /// Whether there may be such offers for `socket`.
+    pub fn has_inherited(&self, is_own: bool, socket: Inode) -> bool {
+        let is_served = || self.by_socket.try_lock().is_some_and(|all| all.contains_key(&socket));
+        self.inherited.contains_key(&socket) || !is_own && is_served()
+    }
+
     /// Ends the listeners for which `is_over` holds.
     pub fn dismiss(&self, is_over: impl Fn(Inode, SocketAddr) -> bool) {
         let mut gone = Vec::new();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weft_os::clock::{self, Moment};
-use weft_os::forks;
+use weft_os::{borrowed, forks};
 use weft_rdmacm::IdEvent;
 
 use crate::cm_events::CmHandlers;
@@ -118,6 +118,14 @@ impl Registry {
     /// `vfork`.
     pub fn is_lent() -> bool {
         Self::current().is_some_and(|registry| registry.owner != std::process::id())
+    }
+
+    /// The listeners of this process, which is no child of `vfork`, and whether they are its own:
+    /// else they are those of the last ancestor that had any.
+    pub fn nearest_listeners() -> Option<(&'static ListenerTable, bool)> {
+        forks::notice();
+        let nearest = REGISTRIES.nearest().filter(|_| !borrowed::is_guest())?;
+        Some((&nearest.listeners, nearest.owner == std::process::id()))
     }
 
     /// The environment that connections and listeners share.

@@ -213,6 +213,17 @@ fn who_has_fewer_descriptors_than_callers_wait_by_pairs_accepts_all_of_them() {
 }
 
 #[test]
+fn who_waits_for_a_closed_listener_is_refused_though_a_child_of_the_server_lives() {
+    let dir = common::dir("orphaned");
+    let path = common::build(&dir, "orphaned.c");
+    for last in ["parent", "child"] {
+        for program in [program, program_as_it_comes] {
+            common::run(&program(&path, true).words([last]));
+        }
+    }
+}
+
+#[test]
 fn a_refused_socket_connects_once_somebody_listens() {
     let dir = common::dir("retried");
     let path = common::build(&dir, "retried.c");

@@ -83,6 +83,14 @@ impl PairOffers {
         Self { files: Arc::clone(&self.files), user: self.user, turn: Mutex::default() }
     }
 
+    /// Lets go of the place of the offers, which this process has from its parent, where it has
+    /// closed the listener: offers end when nobody can take them any more. From then on none is
+    /// found here.
+    pub fn leave(&self) {
+        let OfferFiles { arriving, put_back: (to, from), .. } = &*self.files;
+        sys::close_sockets(&[arriving, to, from].map(AsRawFd::as_raw_fd));
+    }
+
     /// The application's socket for the connection between `ends`, if a pair was offered for it
     /// and its other end commits to it.
     ///
