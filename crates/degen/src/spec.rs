@@ -424,7 +424,9 @@ fn begins_with_digit(text: &str) -> bool {
 }
 
 fn names() -> String {
-    SETTINGS.map(|(name, ..)| name).join(", ")
+    // By a `Vec`: with the array's own `map` an optimized build of this crate may take for ever
+    // (constraint elimination of LLVM 22).
+    SETTINGS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
