@@ -55,6 +55,9 @@ const GENERATIONS: usize = 64;
 /// Made when it is first needed: what makes no sense in an environment is told then.
 type Late<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
 
+/// Names a directory where a host is seen, when that is first to be seen.
+pub type ObservedPlace = Box<dyn Fn() -> PathBuf + Send + Sync>;
+
 /// What a host is made of.
 pub struct HostSetup {
     /// What applications could set by the environment.
@@ -72,7 +75,7 @@ pub struct HostSetup {
     /// Called by each of its threads before anything else.
     pub at_thread_start: Option<fn()>,
     /// The directory where it is seen from outside, if it is: see [`weft_observe`].
-    pub observed_in: Option<PathBuf>,
+    pub observed_in: Option<ObservedPlace>,
     /// Where packets are captured, if they are.
     pub capture: Option<CaptureSpec>,
     /// Where events are written, if they are; `%p` is the process id.
@@ -148,10 +151,12 @@ fn tell_of_loss() {
     );
 }
 
-/// Where hosts of this process are seen, unless `WEFT_OBSERVE` says that they are not.
-fn observed_in() -> Option<PathBuf> {
+/// What names the directory where hosts of this process are seen, unless `WEFT_OBSERVE` says that
+/// they are not: that of the user whom the process has when it is first to be seen. It may have
+/// given up root by then.
+fn observed_in() -> Option<ObservedPlace> {
     let off = std::env::var_os("WEFT_OBSERVE").is_some_and(|value| value == "off");
-    (!off).then(|| place::directory(|name| std::env::var_os(name)))
+    (!off).then(|| Box::new(|| place::directory(|name| std::env::var_os(name))) as ObservedPlace)
 }
 
 /// Where further paths begin, as `WEFT_MULTIPATH` says.
@@ -188,7 +193,7 @@ pub struct Host {
     multipath: Option<Multipath>,
     tally: LazyLock<Option<Tally>>,
     at_thread_start: Option<fn()>,
-    observed_in: Option<PathBuf>,
+    observed_in: Option<ObservedPlace>,
     capture: Option<Arc<PacketCapture>>,
     events: Events,
     /// The process that made the present [`Local`].
@@ -267,7 +272,7 @@ impl Host {
 
     /// Has it seen from outside, if it is to be and its threads run.
     pub(crate) fn publish(self: &Arc<Self>) {
-        let begin = || Publisher::begin(self, self.observed_in.as_deref()?).ok();
+        let begin = || Publisher::begin(self, &self.observed_in.as_ref()?()).ok();
         self.local().publisher.get_or_init(begin);
     }
 

@@ -39,7 +39,11 @@ fn exchange(hosts: [&Arc<Host>; 2]) {
 #[test]
 fn sums_of_a_device_never_become_less() {
     let dir = std::env::temp_dir().join(format!("weft-sums-{}", std::process::id()));
-    let observed = Host::new(HostSetup { observed_in: Some(dir.clone()), ..HostSetup::default() });
+    let observed_in = dir.clone();
+    let observed = Host::new(HostSetup {
+        observed_in: Some(Box::new(move || observed_in.clone())),
+        ..HostSetup::default()
+    });
     let other = Host::new(HostSetup::default());
     thread::scope(|scope| {
         let exchanges = scope.spawn(|| {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use common::{behind, plain, preloaded};
-use weft_testkit::{library, limited, stderr, succeed};
+use weft_testkit::{is_root, library, limited, skip, stderr, succeed};
 
 #[test]
 fn every_object_serves_a_linked_program() {
@@ -74,6 +74,18 @@ fn who_cannot_be_observed_says_so_once() {
     let told = stderr(&out);
     assert_eq!(told.matches("do not see this process: ").count(), 1, "{told}");
     assert!(told.contains("weft is not a directory of this user alone"), "{told}");
+}
+
+#[test]
+fn who_gives_up_root_is_observed_as_the_user_that_it_is_then() {
+    if !is_root() {
+        return skip("only root becomes another user");
+    }
+    let dir = common::dir("dropped-root");
+    let program = dir.build("dropped_root.c", "dropped-root", &["-libverbs"]);
+    let mut command = preloaded(&program);
+    let out = succeed(command.arg("weft0").env_remove("XDG_RUNTIME_DIR"));
+    assert_eq!(stderr(&out), "");
 }
 
 #[test]
