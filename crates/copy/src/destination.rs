@@ -11,6 +11,7 @@ mod attributes;
 mod kept;
 mod written;
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -31,6 +32,8 @@ use crate::rel_path::{LINK, RelPath, companion, escape};
 
 /// All that a mode may have.
 const ALL_MODE_BITS: u32 = 0o7777;
+/// Directories that are kept open: one for each thread that writes, and some.
+const RECENT_MAX: usize = 16;
 /// Links that lead on from the destination, at most, as Linux has it.
 const LINKS_MAX: usize = 40;
 
@@ -45,8 +48,9 @@ pub struct DestinationTree {
     named: PathBuf,
     /// The one file that is copied has this name, whatever it is called at its source.
     single: Option<RelPath>,
-    /// The directory that was used last: most files follow one of the same.
-    last: Mutex<Option<(RelPath, DirFd)>>,
+    /// The directories that were used last, the latest at the end: most files follow one of the
+    /// same, and each thread is at files of others.
+    recent: Mutex<VecDeque<(RelPath, DirFd)>>,
     is_root: bool,
     /// The first reason why the system has not given a file to its owner.
     owner_refusal: OnceLock<Errno>,
@@ -226,7 +230,7 @@ impl DestinationTree {
             root,
             named,
             single,
-            last: Mutex::default(),
+            recent: Mutex::default(),
             is_root,
             owner_refusal: OnceLock::new(),
             written: WrittenSystems::default(),
@@ -277,17 +281,28 @@ impl DestinationTree {
         if path.is_root() {
             return Ok(Some(Arc::clone(root)));
         }
-        if let Some((known, dir)) = &*self.last.lock()
-            && known == path
-        {
-            return Ok(Some(Arc::clone(dir)));
+        if let Some(dir) = self.recent_directory(path) {
+            return Ok(Some(dir));
         }
         let mut dir = Arc::clone(root);
         for name in path.names() {
             dir = Arc::new(open_dir(&dir, name)?);
         }
-        *self.last.lock() = Some((path.clone(), Arc::clone(&dir)));
+        let mut recent = self.recent.lock();
+        if recent.len() == RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back((path.clone(), Arc::clone(&dir)));
         Ok(Some(dir))
+    }
+
+    fn recent_directory(&self, path: &RelPath) -> Option<DirFd> {
+        let mut recent = self.recent.lock();
+        let at = recent.iter().rposition(|(known, _)| known == path)?;
+        let found = recent.remove(at)?;
+        let dir = Arc::clone(&found.1);
+        recent.push_back(found);
+        Some(dir)
     }
 
     /// Makes the directory `path`, or finds it. While the copy lasts its owner may write there.

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use weft_os::fds::HighFd;
+use weft_rnic::wire::ids::Msn;
 use weft_rnic::wire::llp::Gather;
 use weft_rnic::{
     LANE_SEGMENT_MAX_BYTES, LENT_MIN_BYTES, LaneFlow, LaneSegment, Loan, NotReady, Pushed,
@@ -494,11 +495,11 @@ impl SegmentLane for ShmLane {
         unpack(word)
     }
 
-    fn withdraw(&mut self) -> bool {
-        let heard = self.heard_not_ready.get();
+    fn withdraw(&mut self, credit: Msn) -> bool {
         let word = &self.page(self.out).not_ready.0;
-        let swap = || word.compare_exchange(heard, WITHDRAWN, Ordering::AcqRel, Ordering::Relaxed);
-        unpack(heard).is_some() && swap().is_ok()
+        let said = word.load(Ordering::Acquire);
+        let swap = || word.compare_exchange(said, WITHDRAWN, Ordering::AcqRel, Ordering::Relaxed);
+        unpack(said).is_some_and(|waits| waits.credit == credit) && swap().is_ok()
     }
 
     fn claim(&mut self) -> bool {

@@ -73,6 +73,7 @@ behaviours! {
     a_signal_handler_may_end_the_process = "interrupted_end"
     a_child_of_a_fork_can_make_its_own_connections = "forks"
     a_child_of_a_fork_may_not_post_on_its_parents_queues = "inherited"
+    a_child_that_fails_a_queue_pair_leaves_its_parents_as_it_is = "inherited_loans"
     a_child_of_a_fork_may_end_its_parents_queues = "inherited_ends"
     a_child_of_a_fork_takes_and_waits_for_nothing_of_its_parents = "inherited_polled"
     immediate_data_comes_with_sends_and_writes = "immediates"

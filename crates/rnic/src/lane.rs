@@ -27,6 +27,7 @@ use weft_verbs::qp::SendWqe;
 use weft_verbs::{Qp, WcStatus};
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::ddp::{self, DdpHeader, TAGGED_LEN};
+use weft_wire::ids::Msn;
 use weft_wire::llp::{Gather, Placed, UlpduSink, UlpduSource};
 use weft_wire::rdmap::Opcode;
 
@@ -148,7 +149,11 @@ impl LaneTraffic {
         lane: &mut impl SegmentLane,
     ) -> bool {
         self.acknowledge(rdmap, qp, lane);
-        rdmap.rnr().is_some_and(|rnr| rnr.seq == seq) && lane.withdraw()
+        if rdmap.rnr().is_none_or(|rnr| rnr.seq != seq) {
+            return false;
+        }
+        let waits = qp.sq().get(seq).msn;
+        lane.withdraw(Msn(waits.wrapping_sub(1)))
     }
 
     /// Segments written since the lane began.

@@ -349,7 +349,7 @@ impl ShuttleQp {
             self.given_up = Some(short.seq);
             // The peer is told first: a receive that is posted then is not for this message. By a
             // lane it is taken back.
-            if self.lane.is_none() {
+            if !self.has_lane() {
                 self.connection.close(now_ns, 0);
             }
         }
@@ -365,6 +365,11 @@ impl ShuttleQp {
     pub fn handle_stop(&mut self, for_ns: u64) {
         self.connection.handle_stop(for_ns);
         self.retry_timers.handle_stop(for_ns);
+    }
+
+    /// Whether segments still go by a lane.
+    fn has_lane(&self) -> bool {
+        self.lane.is_some() && self.lane_lost_ns.is_none()
     }
 
     fn rtt(&self) -> Option<Rtt> {
@@ -440,7 +445,7 @@ impl ShuttleQp {
                 break;
             }
         }
-        let given_up = self.given_up.take_if(|_| self.lane.is_none());
+        let given_up = if self.has_lane() { None } else { self.given_up.take() };
         let fault = given_up.map(|seq| StreamFault::NoReceive { seq });
         if let Some(fault) = fault.or_else(|| self.rdmap.take_fault(&self.qp)) {
             self.fail(now_ns, fault);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use common::shuttle::{MS, Weather, World};
 use common::{ALL, Host, Memory, Side, agreed};
 use weft_rnic::mpa::MpaRole;
+use weft_rnic::wire::ids::Msn;
 use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
 use weft_rnic::{Conn, Input, LaneFlow, LaneSegment, NotReady, Pushed, SegmentLane, Sending};
 use weft_verbs::{SendFlags, SendOp, SendWr};
@@ -98,9 +99,9 @@ impl SegmentLane for MemoryLane {
         self.out.borrow().not_ready
     }
 
-    fn withdraw(&mut self) -> bool {
+    fn withdraw(&mut self, credit: Msn) -> bool {
         let mut out = self.out.borrow_mut();
-        out.is_withdrawn |= out.not_ready.is_some();
+        out.is_withdrawn |= out.not_ready.is_some_and(|waits| waits.credit == credit);
         out.is_withdrawn
     }
 

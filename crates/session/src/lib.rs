@@ -39,6 +39,9 @@ pub use codec::{parse_message, send_message};
 pub use hello::PROTOCOL;
 pub use ssh::{SshArgs, shell_quote};
 
+/// How long a far end outlives a near end that was killed with its ssh.
+pub const OUTLIVES_MAX: Duration = peer_life::UNCLEAR_SILENCE_MAX;
+
 /// How long a peer may take to hear the last word.
 pub const END_LIMIT: Duration = Duration::from_secs(10);
 

@@ -17,9 +17,9 @@ const ASK_AFTER: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same once ssh has ended with a process, which may be the peer's.
 const ORPHAN_SILENCE_MAX: Duration = Duration::from_secs(2);
-/// The same where it may as well have lost its connection: what the peer had, such as the right to
-/// write a file, is not kept from its successor for long.
-const UNCLEAR_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// The same where it may as well have lost its connection. What the peer has, such as the right to
+/// write a file, is kept from its successor for as long.
+pub const UNCLEAR_SILENCE_MAX: Duration = Duration::from_secs(4);
 /// How often it is looked whether a sign of life is due: an idle channel wakes twice a second.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often the peer is asked where its end is likely.
@@ -117,7 +117,7 @@ mod tests {
     fn a_peer_is_given_up_soon_only_where_its_process_may_have_ended() {
         assert_eq!(patience(None), (ms(60_000), 11));
         assert_eq!(patience(Some(SshEnd::Alone)), (ms(60_000), 11));
-        assert_eq!(patience(Some(SshEnd::Unclear)), (ms(10_000), 39));
+        assert_eq!(patience(Some(SshEnd::Unclear)), (ms(4000), 15));
         assert_eq!(patience(Some(SshEnd::WithProcess)), (ms(2000), 7));
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use weft_testkit::text;
 
 use crate::far_host::{FarHost, assert_same, last_event, noise};
@@ -83,6 +83,23 @@ fn kills_of_either_end_and_of_ssh_lose_nothing() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_same(&host.dir.path("from"), &host.dir.path("to"));
     assert_eq!(record(&host), None);
+}
+
+/// As by Ctrl-C: ssh is gone with the near end, and the far end cannot tell that from a connection
+/// that was lost.
+#[test]
+fn the_same_command_goes_on_after_an_interrupt_of_all_processes_here() {
+    let Some(host) = FarHost::start("cp-interrupted") else { return };
+    host.dir.write("from", noise(7, SIZE));
+    let mut command = host.weft("cp");
+    command.args(["-q", "--limit", "80mbit", "from", &host.far("to")]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    wait_for_progress(&host, &mut child, None);
+    // `timeout` leads a group of its own.
+    kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
+    assert!(!child.wait().unwrap().success());
+    host.copied(&["-q", "from", &host.far("to")]);
+    assert_same(&host.dir.path("from"), &host.dir.path("to"));
 }
 
 /// Its connection may be lost in an outage that the copy outlives.

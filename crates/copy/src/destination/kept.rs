@@ -16,13 +16,16 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use weft_session::OUTLIVES_MAX;
 
 use super::{ALL_MODE_BITS, EntryPlace, is_same};
 use crate::rel_path::escape;
 
 /// How long another copy that writes the same file may take to end, in steps of [`LOCK_PAUSE`]: one
 /// that was killed here lives on there for as long as it takes to notice.
-const LOCK_TRIES: u32 = 60;
+const LOCK_TRIES: u128 =
+    (OUTLIVES_MAX.as_millis() + LOCK_MARGIN.as_millis()) / LOCK_PAUSE.as_millis();
+const LOCK_MARGIN: Duration = Duration::from_secs(4);
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// Permissions of others to write.
 const OTHERS_WRITE: u32 = 0o022;

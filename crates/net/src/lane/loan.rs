@@ -10,7 +10,8 @@
 //!
 //! The mark stands in the memory of the lane too. The reader says there that it reads, and then
 //! looks for the mark; the sender removes that and then waits until the reader is done. So what
-//! belongs to somebody else once the loan is over is not read.
+//! belongs to somebody else once the loan is over is not read, unless the reader takes longer than
+//! [`READER_LIMIT`]; what it reads then is not delivered.
 //!
 //! Invariant: the last byte of a payload is written to its place after all others, and only if the
 //! mark was still there. Addresses that a peer names are looked up in the process that the kernel
@@ -25,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
-use std::{fmt, hint, io, iter};
+use std::{fmt, hint, io, iter, process};
 
 use weft_os::{clock, random};
 use weft_rnic::Loan;
@@ -37,7 +38,8 @@ use super::memory::Mapping;
 use super::page::{self, DirectionPage};
 
 /// How long the end of a loan waits for a reader in the middle of a payload, which takes some 50 us
-/// where that does not wait for a processor, or for pages. One that is stopped does not read.
+/// where that does not wait for a processor, or for pages. One that is killed there says no more
+/// that it is done.
 const READER_LIMIT: Duration = Duration::from_millis(100);
 /// Looks at the reader before the sender sleeps between two of them, and for how long.
 const READER_LOOKS: u32 = 2000;
@@ -92,7 +94,8 @@ impl LoanPlace {
     /// Lends the memory of `queue`, and tells the reader where.
     pub fn lend(self, queue: &mut SendQueue) {
         let mark = u64::from_ne_bytes(random::random_octets()).max(1);
-        let lent = Arc::new(LentQueue { word: AtomicU64::new(mark), place: self });
+        let (word, process) = (AtomicU64::new(mark), process::id());
+        let lent = Arc::new(LentQueue { word, process, place: self });
         let line = &lent.place.page().loan;
         line.word.store(&raw const lent.word as u64, Ordering::Relaxed);
         line.mark.store(mark, Ordering::Release);
@@ -119,13 +122,18 @@ impl fmt::Debug for LoanPlace {
 #[derive(Debug)]
 struct LentQueue {
     word: AtomicU64,
+    /// Whose memory it is: its children have the lane's in common with it, and copies of the rest.
+    process: u32,
     place: LoanPlace,
 }
 
 impl QueueLoan for LentQueue {
     fn end(&self) {
-        let page = self.place.page();
         self.word.store(0, Ordering::Relaxed);
+        if process::id() != self.process {
+            return;
+        }
+        let page = self.place.page();
         // The reader does the same in the reverse order: one of the two sees the other.
         page.loan.mark.store(0, Ordering::SeqCst);
         let reads = || page.reads.0.load(Ordering::SeqCst) != 0;

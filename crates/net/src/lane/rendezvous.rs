@@ -41,7 +41,7 @@ use super::{LaneEnd, ShmLane};
 use crate::socket;
 
 /// The layout of the memory and of the messages here; others do not meet.
-const NAME: &str = "weft-lane-6";
+const NAME: &str = "weft-lane-7";
 /// Bytes of what names a connection: two addresses, or a nonce.
 const OFFER_MAX_BYTES: usize = 128;
 /// Offers that nobody has claimed. Those of who has gone are dropped first.

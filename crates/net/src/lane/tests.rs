@@ -177,25 +177,21 @@ fn who_is_about_to_sleep_hears_that_one_of_its_messages_waits_for_a_receive() {
 #[test]
 fn a_message_that_waits_is_either_taken_back_or_placed() {
     let (mut here, mut there) = pair();
-    assert!(!here.withdraw(), "nothing waits");
-    let waits = |credit| Some(NotReady { credit: Msn(credit), wait_us: 10 });
-    there.set_not_ready(waits(4));
-    assert!(!here.withdraw(), "it has not heard of it");
-    here.not_ready();
-    there.set_not_ready(waits(5));
-    assert!(!here.withdraw(), "another one waits");
-    here.not_ready();
+    assert!(!here.withdraw(Msn(4)), "nothing waits");
+    let waits = |credit, wait_us| Some(NotReady { credit: Msn(credit), wait_us });
+    there.set_not_ready(waits(5, 10));
+    assert!(!here.withdraw(Msn(4)), "another one waits");
     assert!(there.claim());
-    assert!(!here.withdraw(), "it is being placed");
-    there.set_not_ready(waits(5));
-    assert!(here.withdraw(), "it waits all the same");
+    assert!(!here.withdraw(Msn(5)), "it is being placed");
+    there.set_not_ready(waits(5, 10));
+    there.set_not_ready(waits(5, 20));
+    assert!(here.withdraw(Msn(5)), "it waits all the same");
     there.set_not_ready(None);
     assert!(!there.claim(), "for good");
     for _ in 0..200 {
         let (mut here, mut there) = pair();
-        there.set_not_ready(waits(4));
-        here.not_ready();
-        let writer = thread::spawn(move || here.withdraw());
+        there.set_not_ready(waits(4, 10));
+        let writer = thread::spawn(move || here.withdraw(Msn(4)));
         assert_ne!(there.claim(), writer.join().unwrap());
     }
 }

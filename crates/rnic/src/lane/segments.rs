@@ -117,9 +117,9 @@ pub trait SegmentLane {
     fn set_not_ready(&mut self, not_ready: Option<NotReady>);
     /// Whether the peer has a message that waits for a receive there.
     fn not_ready(&self) -> Option<NotReady>;
-    /// Takes back the message of which [`SegmentLane::not_ready`] has told, and what follows it.
+    /// Takes back the message that waits for a receive behind `credit`, and what follows it.
     /// `false` if the peer has begun to place it, or says something else by now.
-    fn withdraw(&mut self) -> bool;
+    fn withdraw(&mut self, credit: Msn) -> bool;
     /// A message that was said to wait is about to be placed; `false` if the peer has taken it
     /// back. One that waits all the same is to be told of again.
     fn claim(&mut self) -> bool;

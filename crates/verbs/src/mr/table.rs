@@ -152,9 +152,9 @@ impl RegionTable {
         }
     }
 
-    /// Deregisters a region. After this returns nothing reads or writes it, and what another
-    /// process reads of memory that was lent to it is not delivered. The caller
-    /// holds the lock of no connection.
+    /// Deregisters a region. After this returns nothing reads or writes it, as far as
+    /// [`crate::qp::send_queue::QueueLoan::end`] holds for memory that was lent. The caller holds
+    /// the lock of no connection.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.

@@ -11,8 +11,8 @@ use crate::wc::{Wc, WcStatus};
 
 /// A loan of the memory of posted requests to a reader in another process.
 pub trait QueueLoan: fmt::Debug + Send + Sync {
-    /// Ends it: from now on the reader does not read that memory, and trusts nothing that it has
-    /// read of a request that was not complete.
+    /// Ends it: from now on the reader does not read that memory, unless it is stopped in the
+    /// middle of that, and delivers nothing that it has read of a request that was not complete.
     fn end(&self);
 }
 
@@ -134,6 +134,12 @@ impl SendQueue {
             let reclaim = Reclaim { freed: Arc::clone(&self.freed), slots };
             cq.push(wc, Some(reclaim), false);
         }
+    }
+}
+
+impl Drop for SendQueue {
+    fn drop(&mut self) {
+        self.end_loan();
     }
 }
 
