@@ -1,14 +1,12 @@
 //! Where a table goes: stdout, a file of its own, or its place in a page of Markdown.
-//!
-//! The place of a table is what stands between the lines `<!-- NAME -->` and
-//! `<!-- end of NAME -->`.
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
+use weft_chart::MarkedPage;
 
 /// Options of a command that prints a table.
 #[derive(Debug, Args)]
@@ -71,8 +69,8 @@ impl IntoArgs {
     /// The page cannot be read, or has no place for `table`.
     pub fn check(&self, table: &str) -> Result<()> {
         let Some(page) = &self.into else { return Ok(()) };
-        let text = read(page)?;
-        replaced(&text, table, "").with_context(|| format!("{}", page.display())).map(drop)
+        MarkedPage::read(page)?.content(table)?;
+        Ok(())
     }
 
     /// Puts `text` into its place; false if no page is named.
@@ -81,37 +79,7 @@ impl IntoArgs {
     /// The page cannot be read or written, or has no place for `table`.
     pub fn write(&self, table: &str, text: &str) -> Result<bool> {
         let Some(page) = &self.into else { return Ok(false) };
-        let before = read(page)?;
-        let after = replaced(&before, table, text)?;
-        fs::write(page, after).with_context(|| format!("cannot write {}", page.display()))?;
+        MarkedPage::read(page)?.put(table, text)?;
         Ok(true)
-    }
-}
-
-fn read(page: &Path) -> Result<String> {
-    fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))
-}
-
-/// The page with `text` in the place of `table`.
-fn replaced(page: &str, table: &str, text: &str) -> Result<String> {
-    let (begin, end) = (format!("<!-- {table} -->\n"), format!("<!-- end of {table} -->\n"));
-    let missing = || format!("the page has no lines {:?} and {:?}", begin.trim(), end.trim());
-    let (before, rest) = page.split_once(&begin).with_context(missing)?;
-    let (_, after) = rest.split_once(&end).with_context(missing)?;
-    ensure!(!after.contains(&begin), "the page has {:?} twice", begin.trim());
-    Ok(format!("{before}{begin}\n{}\n\n{end}{after}", text.trim()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_replaces_what_is_in_its_place() {
-        let page = "# A\n<!-- lan -->\n\nold\n<!-- end of lan -->\nB\n";
-        let after = replaced(page, "lan", "\nnew\n").unwrap();
-        assert_eq!(after, "# A\n<!-- lan -->\n\nnew\n\n<!-- end of lan -->\nB\n");
-        assert_eq!(replaced(&after, "lan", "new").unwrap(), after, "twice is as once");
-        assert!(replaced(page, "wan", "new").is_err());
     }
 }
