@@ -27,7 +27,10 @@ pub fn markdown<H: AsRef<str>>(head: &[H], rows: &[Vec<String>]) -> String {
 }
 
 fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
-    let numeric = |cell: &str| cell.is_empty() || cell.starts_with(|c: char| c.is_ascii_digit());
+    let numeric = |cell: &str| {
+        let digits = cell.strip_prefix('.').unwrap_or(cell);
+        cell.is_empty() || digits.starts_with(|c: char| c.is_ascii_digit())
+    };
     !rows.is_empty() && rows.iter().all(|row| numeric(&row[column]))
 }
 
@@ -48,13 +51,13 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [vec![String::from("a"), String::from("1.5")], vec!["bcd".into(), "10".into()]];
+        let rows = [vec![String::from("a"), String::from("1.5")], vec!["bcd".into(), ".10".into()]];
         let table = markdown(&["name", "x"], &rows);
         let expected = "\
 | name |   x |
 |------|----:|
 | a    | 1.5 |
-| bcd  |  10 |
+| bcd  | .10 |
 ";
         assert_eq!(table, expected);
     }

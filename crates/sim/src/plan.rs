@@ -16,6 +16,7 @@ use weft_units::parse_time_ns;
 
 use crate::reference::Shape;
 use crate::report::{Metric, OutcomeTable, PublishedFigure, SimTarget};
+use crate::run::RunOutcome;
 use crate::stack::StackConfig;
 use flow::FlowPlan;
 
@@ -224,6 +225,18 @@ impl SimPlan {
         Ok(runs)
     }
 
+    /// What the plan has to say in a page: its tables, except those that are not meant for one.
+    /// None if there is no such table.
+    pub fn page(&self, outcomes: &[RunOutcome]) -> Option<String> {
+        let tables = self.page_tables().map(|table| table.markdown(outcomes));
+        Some(tables.collect::<Vec<_>>().join("\n")).filter(|text| !text.is_empty())
+    }
+
+    /// The tables that have a place in a page.
+    pub fn page_tables(&self) -> impl Iterator<Item = &OutcomeTable> {
+        self.tables.iter().filter(|table| table.in_page)
+    }
+
     /// Every link has a name of its own.
     fn check_links(&self) -> Result<(), SimPlanError> {
         let mut names = BTreeSet::new();
@@ -252,7 +265,10 @@ impl SimPlan {
         }
         let of = self.targets.iter().flat_map(|target| target.of.iter().chain(&target.per));
         let of = of.chain(self.figures.iter().flat_map(|figure| &figure.of));
-        for (key, value) in of.chain(self.tables.iter().flat_map(|table| &table.per)) {
+        let of = of.chain(self.tables.iter().flat_map(|table| &table.per));
+        let only = self.tables.iter().flat_map(|table| &table.only);
+        let only = only.flat_map(|(key, some)| some.iter().map(move |value| (key, value)));
+        for (key, value) in of.chain(only) {
             if !self.vary.get(key).is_some_and(|values| values.contains(value)) {
                 return Err(wrong("of", &format!("{key} = {value}"), "no run has this value"));
             }

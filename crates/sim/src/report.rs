@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::plan::SimRun;
 use crate::run::RunOutcome;
 pub use metric::Metric;
+pub use table::TableFrame;
 
 /// Values of what varies, by name.
 type RunValues = BTreeMap<String, String>;
@@ -52,6 +54,12 @@ pub struct OutcomeTable {
     /// A cell says of each metric the least, the median and the most of all its runs.
     #[serde(default)]
     pub spread: bool,
+    /// Runs with other values of these names are left out; `per` finds them still.
+    #[serde(default)]
+    pub only: BTreeMap<String, Vec<String>>,
+    /// Whether it has its place in a page, and not only in what the command prints.
+    #[serde(default = "yes")]
+    pub in_page: bool,
 }
 
 /// What outcomes are to reach.
@@ -95,6 +103,10 @@ pub struct TargetVerdict {
 
 fn payload() -> String {
     "payload".into()
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl PublishedFigure {
@@ -156,6 +168,19 @@ impl OutcomeTable {
     pub fn markdown(&self, outcomes: &[RunOutcome]) -> String {
         table::markdown(self, outcomes)
     }
+
+    /// What it says before anything is simulated.
+    pub fn frame(&self, runs: &[SimRun]) -> TableFrame {
+        table::frame(self, runs.iter().map(|run| &run.values))
+    }
+
+    /// Whether it is about a run of these values.
+    fn has(&self, values: &RunValues) -> bool {
+        let among = |(key, some): (&String, &Vec<String>)| {
+            values.get(key).is_some_and(|value| some.contains(value))
+        };
+        self.only.iter().all(among)
+    }
 }
 
 fn matches(wanted: &RunValues, values: &RunValues) -> bool {
@@ -186,7 +211,7 @@ mod tests {
     use crate::plan::SimPlan;
     use crate::run::simulate;
 
-    fn outcomes() -> Vec<RunOutcome> {
+    fn runs() -> Vec<SimRun> {
         let text = r#"
             name = "t"
             about = ""
@@ -198,45 +223,82 @@ mod tests {
             of = { rate = "1mbit" }
             source = "somebody"
             value = 8e5
+            [[figure]]
+            of = { rate = "1mbit" }
+            source = "another"
             [[link]]
             name = "core"
             path = "10ms forward:loss={loss} 10mbit"
             [[flow]]
             controller = "fixed:{rate}"
         "#;
-        let runs = SimPlan::parse(text).unwrap().runs().unwrap();
-        runs.iter().map(|run| simulate(run, |_| ()).unwrap()).collect()
+        SimPlan::parse(text).unwrap().runs().unwrap()
+    }
+
+    fn outcomes() -> Vec<RunOutcome> {
+        runs().iter().map(|run| simulate(run, |_| ()).unwrap()).collect()
+    }
+
+    fn table(text: &str) -> OutcomeTable {
+        toml::from_str(text).unwrap()
     }
 
     #[test]
     fn tables_have_a_cell_for_each_run_and_figures_beside() {
-        let table = OutcomeTable {
-            title: "T".into(),
-            cells: vec!["part".into(), "payload".into()],
-            rows: vec!["rate".into()],
-            columns: vec!["loss".into()],
-            per: RunValues::new(),
-            spread: false,
-        };
+        let table = table(
+            r#"
+            title = "T"
+            cells = ["part", "payload"]
+            rows = ["rate"]
+            columns = ["loss"]
+            "#,
+        );
         let text = table.markdown(&outcomes());
         let lines: Vec<&str> = text.lines().collect();
         let plain: Vec<String> = lines.iter().map(|line| line.replace([' ', '-'], "")).collect();
-        assert_eq!(plain[..4], ["T", "", "|rate|0%|50%|", "|:|:|:|"], "{text}");
+        assert_eq!(plain[..4], ["T:", "", "|rate|0%|50%|", "|:|:|:|"], "{text}");
         assert!(plain[4].starts_with("|1mbit|1.000,"), "{text}");
-        assert_eq!(lines[4].matches("(somebody 800 k)").count(), 2, "{text}");
+        assert_eq!(lines[4].matches(" (somebody 800 k, another Null)").count(), 2, "{text}");
         assert_eq!((lines.len(), lines[5].matches('(').count()), (6, 0), "{text}");
     }
 
     #[test]
-    fn a_cell_says_how_far_its_runs_are_apart() {
-        let table = OutcomeTable {
-            title: String::new(),
-            cells: vec!["part".into()],
-            rows: Vec::new(),
-            columns: vec!["loss".into()],
-            per: RunValues::new(),
-            spread: true,
+    fn what_a_table_says_before_is_what_it_says_after() {
+        for (more, head, rows) in [
+            (
+                "rows = ['rate']\ncolumns = ['loss']",
+                vec!["rate", "0%", "50%"],
+                vec!["1mbit", "2mbit"],
+            ),
+            ("rows = ['rate']\nonly = { rate = ['2mbit'] }", vec!["rate", "share"], vec!["2mbit"]),
+            ("columns = ['loss']\nspread = true", vec!["loss", "0%", "50%"], vec!["share"]),
+        ] {
+            let table = table(&format!("cells = ['share']\n{more}"));
+            let frame = table.frame(&runs());
+            assert!(frame.head == head && frame.rows == rows, "{frame:?}");
+            let text = table.markdown(&outcomes());
+            let first = |line: &str| line.split('|').nth(1).unwrap().trim().to_owned();
+            assert_eq!(text.lines().skip(2).map(first).collect::<Vec<_>>(), rows, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_the_tables_that_are_for_one() {
+        let plan = |tables: &str| {
+            SimPlan::parse(&format!("{tables}\nlink = []\nflow = []")).unwrap().page(&outcomes())
         };
+        let head = "name = \"t\"\nabout = \"\"\nduration = \"1s\"";
+        let two = [("A", true), ("B", false)].map(|(title, in_page)| {
+            format!("{{ title = \"{title}\", cells = [\"part\"], in_page = {in_page} }}")
+        });
+        let text = plan(&format!("{head}\ntable = [{}]", two.join(", "))).unwrap();
+        assert!(text.contains("A:") && !text.contains("B:"), "{text}");
+        assert_eq!(plan(&format!("{head}\ntable = [{}]", two[1])), None);
+    }
+
+    #[test]
+    fn a_cell_says_how_far_its_runs_are_apart() {
+        let table = table("cells = [\"part\"]\ncolumns = [\"loss\"]\nspread = true");
         let text = table.markdown(&outcomes());
         let cell = text.lines().last().unwrap().replace(' ', "");
         assert!(cell.contains("1.000/1.000/1.000"), "{text}");

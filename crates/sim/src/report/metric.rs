@@ -24,6 +24,8 @@ enum MetricUnit {
     BitsPerSecond,
     Nanoseconds,
     Part,
+    /// How often something is contained in the value.
+    Times,
 }
 
 /// The flows that a value is about.
@@ -33,8 +35,9 @@ struct Selection<'a> {
 }
 
 /// Every metric; `docs/simulator.md` says what they are.
-const KINDS: [MetricKind; 25] = [
+const KINDS: [MetricKind; 26] = [
     kind("payload", MetricUnit::BitsPerSecond, |s| Some(s.payload())),
+    kind("flow", MetricUnit::BitsPerSecond, |s| s.mean(|f| Some(f.payload_bps as f64))),
     kind("share", MetricUnit::Part, |s| Some(s.outcome.total.share_of_ceiling)),
     kind("part", MetricUnit::Part, |s| s.part()),
     kind("jain", MetricUnit::Part, |s| s.jain()),
@@ -46,9 +49,9 @@ const KINDS: [MetricKind; 25] = [
     kind("overrun", MetricUnit::Part, |s| s.most(|link| link.overrun)),
     kind("t50", MetricUnit::Nanoseconds, |s| s.outcome.total.t50_ns.map(|ns| ns as f64)),
     kind("t90", MetricUnit::Nanoseconds, |s| s.outcome.total.t90_ns.map(|ns| ns as f64)),
-    kind("t90rtt", MetricUnit::Part, |s| s.round_trips(s.outcome.total.t90_ns)),
+    kind("t90rtt", MetricUnit::Times, |s| s.round_trips(s.outcome.total.t90_ns)),
     kind("back", MetricUnit::Nanoseconds, |s| s.outcome.total.back_ns.map(|ns| ns as f64)),
-    kind("backrtt", MetricUnit::Part, |s| s.round_trips(s.outcome.total.back_ns)),
+    kind("backrtt", MetricUnit::Times, |s| s.round_trips(s.outcome.total.back_ns)),
     kind("fair", MetricUnit::Nanoseconds, |s| s.outcome.total.fair_ns.map(|ns| ns as f64)),
     kind("resent", MetricUnit::Part, |s| s.ratio(|f| f.resent, |f| f.lost - f.spurious)),
     kind("spurious", MetricUnit::Part, |s| s.ratio(|f| f.spurious, |f| f.sent)),
@@ -59,8 +62,8 @@ const KINDS: [MetricKind; 25] = [
     kind("completion", MetricUnit::Nanoseconds, |s| {
         s.mean(|f| f.completion_ns.map(|ns| ns as f64))
     }),
-    kind("slowdown", MetricUnit::Part, |s| s.mean(|f| f.slowdown)),
-    kind("slowdown99", MetricUnit::Part, |s| s.slowdown_p99()),
+    kind("slowdown", MetricUnit::Times, |s| s.mean(|f| f.slowdown)),
+    kind("slowdown99", MetricUnit::Times, |s| s.slowdown_p99()),
 ];
 
 const fn kind(
@@ -105,6 +108,7 @@ impl Metric {
             MetricUnit::BitsPerSecond => scaled(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k")]),
             MetricUnit::Nanoseconds => scaled(value, &NANOSECONDS),
             MetricUnit::Part => plain(value),
+            MetricUnit::Times => weft_chart::number(value),
         }
     }
 }
@@ -171,10 +175,12 @@ fn policed(link: &LinkOutcome) -> f64 {
 
 const NANOSECONDS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
 
+/// A part, or a ratio. Tables of parts are easier to read without the zero that they all have.
 fn plain(value: f64) -> String {
     match value {
         0.0 => "0".into(),
         _ if value < 0.001 => format!("{value:.1e}"),
+        ..1.0 => format!("{value:.3}").trim_start_matches('0').into(),
         ..10.0 => format!("{value:.3}"),
         ..1000.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
@@ -208,9 +214,10 @@ mod tests {
         assert_eq!(show("queue", 45.0), "45.0 ns");
         assert_eq!(show("queue", 0.0), "0");
         let ratio = |value| Metric::parse("payload").unwrap().as_ratio(true).show(value);
-        assert_eq!((ratio(0.97), ratio(120.0)), ("0.970".into(), "120.0".into()));
+        assert_eq!((ratio(0.97), ratio(120.0)), (".970".into(), "120.0".into()));
         assert_eq!(show("spurious", 0.00003), "3.0e-5");
-        assert_eq!(show("t90rtt", 12.04), "12.0");
+        assert_eq!((show("share", 0.9996), show("share", 0.0012)), ("1.000".into(), ".001".into()));
+        assert_eq!((show("t90rtt", 12.04), show("slowdown", 2.6)), ("12.0".into(), "2.60".into()));
         assert!(Metric::parse("colour").is_none());
     }
 

@@ -1,40 +1,70 @@
 //! Tables in Markdown.
 
-use super::{Metric, OutcomeTable, PublishedFigure, relative};
+use super::{Metric, OutcomeTable, PublishedFigure, RunValues, relative};
 use crate::run::RunOutcome;
 
 /// What a row or a column has in common, in the order of the keys.
 type TableKey<'a> = Vec<&'a str>;
 
-pub fn markdown(table: &OutcomeTable, outcomes: &[RunOutcome]) -> String {
-    let rows = places(outcomes, &table.rows);
-    let columns = places(outcomes, &table.columns);
-    let title = |place: &TableKey<'_>| place.join(" ");
-    let head: Vec<String> =
-        std::iter::once(table.rows.join(", ")).chain(columns.iter().map(title)).collect();
-    let row = |row: &TableKey<'_>| {
-        let cells = columns.iter().map(|column| {
-            let is_here = |outcome: &&RunOutcome| {
-                place(outcome, &table.rows) == *row && place(outcome, &table.columns) == *column
-            };
-            let here = outcomes.iter().filter(is_here);
-            if table.spread {
-                return spread(table, &here.collect::<Vec<_>>(), outcomes);
-            }
-            here.map(|outcome| cell(table, outcome, outcomes)).collect::<Vec<_>>().join("; ")
-        });
-        std::iter::once(title(row)).chain(cells).collect()
-    };
-    let text = weft_chart::markdown(&head, &rows.iter().map(row).collect::<Vec<_>>());
-    if table.title.is_empty() { text } else { format!("{}\n\n{text}", table.title) }
+/// What a table says before anything is simulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableFrame {
+    /// What stands above it.
+    pub title: String,
+    /// Its first line: what varies from row to row, or along the only row, then the columns.
+    pub head: Vec<String>,
+    /// The first cells of its rows.
+    pub rows: Vec<String>,
 }
 
-/// The distinct places of outcomes: by the first key, then by the next, values as they come.
-fn places<'a>(outcomes: &'a [RunOutcome], keys: &[String]) -> Vec<TableKey<'a>> {
+/// The frame of a table of runs that have these values.
+pub fn frame<'a>(table: &OutcomeTable, values: impl Iterator<Item = &'a RunValues>) -> TableFrame {
+    let values: Vec<&RunValues> = values.filter(|values| table.has(values)).collect();
+    let title = |place: &TableKey<'_>| place.join(", ");
+    // A single row or column says what its cells are.
+    let names = |keys: &[String]| match keys.is_empty() {
+        true => vec![table.cells.join(", ")],
+        false => places(&values, keys).iter().map(title).collect(),
+    };
+    let varied = if table.rows.is_empty() { &table.columns } else { &table.rows };
+    TableFrame {
+        title: if table.title.is_empty() { String::new() } else { format!("{}:", table.title) },
+        head: [vec![varied.join(", ")], names(&table.columns)].concat(),
+        rows: names(&table.rows),
+    }
+}
+
+pub fn markdown(table: &OutcomeTable, outcomes: &[RunOutcome]) -> String {
+    let TableFrame { title, head, rows: names } =
+        frame(table, outcomes.iter().map(|outcome| &outcome.values));
+    let own: Vec<&RunOutcome> =
+        outcomes.iter().filter(|outcome| table.has(&outcome.values)).collect();
+    let values: Vec<&RunValues> = own.iter().map(|outcome| &outcome.values).collect();
+    let columns = places(&values, &table.columns);
+    let row = |(row, name): (&TableKey<'_>, &String)| {
+        let cells = columns.iter().map(|column| {
+            let is_here = |outcome: &&&RunOutcome| {
+                place(outcome, &table.rows) == *row && place(outcome, &table.columns) == *column
+            };
+            let here: Vec<&RunOutcome> = own.iter().filter(is_here).copied().collect();
+            if table.spread {
+                return spread(table, &here, outcomes);
+            }
+            here.iter().map(|outcome| cell(table, outcome, outcomes)).collect::<Vec<_>>().join("; ")
+        });
+        std::iter::once(name.clone()).chain(cells).collect()
+    };
+    let rows: Vec<Vec<String>> = places(&values, &table.rows).iter().zip(&names).map(row).collect();
+    let text = weft_chart::markdown(&head, &rows);
+    if title.is_empty() { text } else { format!("{title}\n\n{text}") }
+}
+
+/// The distinct places of runs: by the first key, then by the next, values as they come.
+fn places<'a>(runs: &[&'a RunValues], keys: &[String]) -> Vec<TableKey<'a>> {
     let mut all: Vec<TableKey<'a>> = vec![Vec::new()];
     for key in keys {
         let mut values: Vec<&str> = Vec::new();
-        for value in outcomes.iter().filter_map(|outcome| outcome.values.get(key)) {
+        for value in runs.iter().filter_map(|run| run.get(key)) {
             if !values.contains(&value.as_str()) {
                 values.push(value);
             }
@@ -54,7 +84,7 @@ fn cell(table: &OutcomeTable, outcome: &RunOutcome, outcomes: &[RunOutcome]) -> 
     let values = metrics.map(|(name, metric)| {
         let value = relative(&metric, outcome, &table.per, outcomes);
         let figures = outcome.published.iter().filter(|figure| figure.metric == *name);
-        let beside: String = figures.map(|figure| beside(figure, &metric)).collect();
+        let beside = beside(figures, &metric);
         let own = metric.as_ratio(!table.per.is_empty());
         value.map_or("-".into(), |value| own.show(value)) + &beside
     });
@@ -74,7 +104,12 @@ fn spread(table: &OutcomeTable, here: &[&RunOutcome], outcomes: &[RunOutcome]) -
     cells.collect::<Vec<String>>().join(", ")
 }
 
-fn beside(figure: &PublishedFigure, metric: &Metric) -> String {
-    let value = figure.value.map_or("Null".into(), |value| metric.show(value));
-    format!(" ({} {value})", figure.source)
+/// What others have, in brackets.
+fn beside<'a>(figures: impl Iterator<Item = &'a PublishedFigure>, metric: &Metric) -> String {
+    let show = |value| metric.show(value);
+    let text = |figure: &PublishedFigure| {
+        format!("{} {}", figure.source, figure.value.map_or("Null".into(), show))
+    };
+    let all: Vec<String> = figures.map(text).collect();
+    if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
 }
