@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
+use weft_chart::MarkedPage;
 
 use crate::batch::simulate_all;
 use crate::picture;
@@ -54,6 +55,10 @@ struct RunArgs {
     /// Write pictures into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     svg: Option<PathBuf>,
+    /// Put the tables into their place in this page of Markdown, between `<!-- SCENARIO -->` and
+    /// `<!-- end of SCENARIO -->`
+    #[arg(long, value_name = "PAGE", value_hint = ValueHint::FilePath)]
+    into: Option<PathBuf>,
     /// How many runs at once [default: one for each CPU]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -64,7 +69,8 @@ EXAMPLES
     weft sim list
     weft sim run loss --json loss.json --svg pictures
     weft sim show loss > mine.toml
-    weft sim run mine.toml --seed 7";
+    weft sim run mine.toml --seed 7
+    weft sim run loss --into docs/simulator.md";
 
 const RUN_SECTIONS: &str = "\
 EXIT STATUS
@@ -103,6 +109,7 @@ fn run(args: &RunArgs) -> Result<u8> {
     plan.seed = args.seed.unwrap_or(plan.seed);
     let runs = plan.runs().with_context(|| args.plan.clone())?;
     check_outputs(args)?;
+    check_page(args, &plan)?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let progress = SimProgress::new(runs.len());
     let jobs = args.jobs.map_or(processors, usize::from);
@@ -122,6 +129,10 @@ fn run(args: &RunArgs) -> Result<u8> {
     if let Some(directory) = &args.svg {
         draw(directory, &plan.name, &outcomes)?;
     }
+    if let Some((page, tables)) = args.into.as_ref().zip(plan.page(&outcomes)) {
+        // Read again: others may have changed it while this ran.
+        MarkedPage::read(page)?.put(&plan.name, &tables)?;
+    }
     print(&text(&plan, &results))?;
     let is_reached = results.targets.iter().all(|target| target.is_reached);
     Ok(if is_reached { 0 } else { MISSED })
@@ -139,6 +150,14 @@ fn check_outputs(args: &RunArgs) -> Result<()> {
         }
     }
     args.svg.as_deref().map_or(Ok(()), make_directory)
+}
+
+/// Fails where the tables have no place, before the runs too.
+fn check_page(args: &RunArgs, plan: &SimPlan) -> Result<()> {
+    let Some(page) = &args.into else { return Ok(()) };
+    ensure!(plan.page_tables().next().is_some(), "{}: no [[table]] is for a page", args.plan);
+    MarkedPage::read(page)?.content(&plan.name)?;
+    Ok(())
 }
 
 /// All that came out of a plan.

@@ -16,7 +16,7 @@ const WRONG: i32 = 125;
 const FOREIGN: [&str; 4] = ["invalid digit", "float literal", "target type", "panicked"];
 
 /// Arguments that cannot be used, and what is said about them.
-const REFUSED: [(&str, &str); 34] = [
+const REFUSED: [(&str, &str); 35] = [
     ("run --lib /nosuch.so true", "cannot use the library /nosuch.so: No such file"),
     ("run --fault drop=200% true", "a share such as 1%, from 0% to 100%"),
     ("run --fuzz-faults 5..3 true", "the first and one more than the last"),
@@ -41,6 +41,7 @@ const REFUSED: [(&str, &str); 34] = [
     ("sim run zero.toml", "cannot read zero.toml: too large for settings"),
     ("sim run loss --json no/file", "cannot write no/file: No such file"),
     ("sim run loss --svg junk.toml/dir", "cannot make the directory junk.toml/dir: Not a dir"),
+    ("sim run loss --into nosuch.md", "cannot read nosuch.md: No such file"),
     ("sim run loss --jobs 0", "the number is at least 1"),
     ("wan 70ms loss=2 -- true", "`2` is not a share such as 0.1%, from 0% to 100%"),
     ("wan up --name a/b lan", "`a/b` is no name for a WAN"),

@@ -48,6 +48,40 @@ fn a_plan_gives_the_same_numbers_by_one_seed() {
     assert!(pictures >= 2, "{pictures} are too few for two runs");
 }
 
+#[test]
+fn tables_go_into_their_place_in_a_page() {
+    let dir = Dir::new("into-page");
+    dir.write("mine.toml", PLAN);
+    let into = |page: &str, plan: &str| {
+        dir.write("page.md", page);
+        dir.write("mine.toml", plan);
+        let line = "sim run mine.toml --into page.md".split(' ');
+        let output = weft().args(line).current_dir(dir.root()).output().unwrap();
+        let after = fs::read_to_string(dir.path("page.md")).unwrap();
+        (output.status.code(), text(&output.stderr), after)
+    };
+    let page = "A\n<!-- mine -->\nold\n<!-- end of mine -->\nB\n";
+    let (status, said, after) = into(page, PLAN);
+    assert_eq!(status, Some(0), "{said}");
+    let head = "A\n<!-- mine -->\n\nPart of the ceiling:\n\n| loss | share |\n";
+    assert!(
+        after.starts_with(head) && after.ends_with("|\n\n<!-- end of mine -->\nB\n"),
+        "{after}"
+    );
+    // A missed target is the status, and what the tables say is true none the less.
+    let missed = format!("{PLAN}\n{}", target(1.0));
+    assert_eq!(into(page, &missed), (Some(1), String::new(), after));
+
+    for (page, plan, why) in [
+        ("no place\n", PLAN.to_owned(), "page.md: the page has no lines \"<!-- mine -->\""),
+        (page, format!("{PLAN}in_page = false\n"), "mine.toml: no [[table]] is for a page"),
+    ] {
+        let (status, said, after) = into(page, &plan);
+        assert!(status == Some(125) && said.contains(why), "{said}");
+        assert_eq!(after, page, "it is left as it was");
+    }
+}
+
 /// What stands at the end of [`PLAN`] for a target that is reached by far, or missed by far.
 fn target(most: f64) -> String {
     format!("[[target]]\nname = \"low\"\nmetric = \"payload\"\nat_most = {most:.1}\n")
