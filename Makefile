@@ -8,10 +8,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: all help demo docs recording check test test-units test-clients test-measurements lint \
         build release bench compared bench-copy bench-quick bench-wan benchmarks examples interop \
-        soak soak-connections soak-fio soak-paths soak-stopped soak-targets soak-valgrind \
-        soak-wan-clients soak-sockets peer-suites fuzz miri mutants sanitizers advisories deps \
-        mpich publish-check pyverbs peers servers install uninstall dist test-dist test-recipes \
-        test-arm64 test-passthrough test-podman test-languages demo-deps rust
+        soak soak-connections soak-fio soak-paths soak-simulator soak-stopped soak-targets \
+        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri mutants sanitizers \
+        advisories deps mpich publish-check pyverbs peers servers install uninstall dist test-dist \
+        test-recipes test-arm64 test-passthrough test-podman test-languages demo-deps rust
 .NOTPARALLEL:
 
 all: release
@@ -132,6 +132,10 @@ soak-paths: ## weave is safe on 10,000 random paths, in the simulator (PATHS=N, 
 
 soak-targets: ## What Shuttle was designed for, in the simulator (17 minutes)
 	$(CARGO) test --release --locked -p weft-sim --test targets -- --ignored --nocapture
+
+soak-simulator: ## docs/simulator.md has what the scenarios give (SCENARIOS="loss ecn")
+	SCENARIOS="$(SCENARIOS)" $(CARGO) test --release --locked -p weft-sim --test page -- \
+	    --ignored --nocapture
 
 soak-wan-clients: deps ## Client programs across 70 ms that lose or reorder, as a table (minutes)
 	$(CARGO) test --release --locked -p weft-interop --test wan -- --ignored --nocapture

@@ -33,7 +33,7 @@ impl OutputArgs {
     /// Looks whether the result can go where it is to go, before it is measured.
     ///
     /// # Errors
-    /// The page cannot be read, or has no place for `table`.
+    /// The page cannot be read or written, or has no place for `table`.
     pub fn check(&self, table: &str) -> Result<()> {
         self.into.check(table)
     }
@@ -66,11 +66,10 @@ impl IntoArgs {
     /// As [`OutputArgs::check`].
     ///
     /// # Errors
-    /// The page cannot be read, or has no place for `table`.
+    /// The page cannot be read or written, or has no place for `table`.
     pub fn check(&self, table: &str) -> Result<()> {
         let Some(page) = &self.into else { return Ok(()) };
-        MarkedPage::read(page)?.content(table)?;
-        Ok(())
+        Ok(MarkedPage::read(page)?.check(table)?)
     }
 
     /// Puts `text` into its place; false if no page is named.

@@ -53,6 +53,16 @@ impl MarkedPage {
         self.parts(name).map(|[_, content, _]| content.trim())
     }
 
+    /// Fails where [`MarkedPage::put`] would, before hours are spent on what is to be put there.
+    ///
+    /// # Errors
+    /// As `put`.
+    pub fn check(&self, name: &str) -> Result<(), MarkedPageError> {
+        self.parts(name)?;
+        let tried = PageDraft::of(&self.path).and_then(|draft| fs::remove_file(draft.path));
+        tried.map_err(|error| MarkedPageError::Write(self.path.clone(), error))
+    }
+
     /// Puts `text` there, and writes the page: whoever reads meanwhile, or interrupts, finds the
     /// whole page as it was or as it is to be.
     ///
@@ -75,7 +85,7 @@ impl MarkedPage {
         let [begin, end] = [begin(name), end(name)].map(|mark| mark + "\n");
         let content = self.text.find(&begin).ok_or_else(missing)? + begin.len();
         let after = content + self.text[content..].find(&end).ok_or_else(missing)?;
-        if self.text[after..].contains(&begin) {
+        if self.text[content..].contains(&begin) {
             return Err(MarkedPageError::Twice(self.path.clone(), name.to_owned()));
         }
         Ok([&self.text[..content], &self.text[content..after], &self.text[after..]])
@@ -92,25 +102,41 @@ fn end(name: &str) -> String {
     format!("{END}{name} -->")
 }
 
+/// A new file beside another one.
+struct PageDraft {
+    path: PathBuf,
+    file: File,
+    /// The other one, which no link stands for.
+    old: PathBuf,
+}
+
+impl PageDraft {
+    fn of(path: &Path) -> io::Result<Self> {
+        let old = path.canonicalize()?;
+        let path = old.with_extension(format!("new.{}", std::process::id()));
+        Ok(Self { file: File::create_new(&path)?, path, old })
+    }
+}
+
 /// Writes beside the file, with its rights, and renames.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // A link remains one.
-    let path = path.canonicalize()?;
-    let new = path.with_extension(format!("new.{}", std::process::id()));
-    let written = File::create_new(&new).and_then(|mut file| {
-        file.set_permissions(fs::metadata(&path)?.permissions())?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&new, &path)
-    });
+    let PageDraft { path, mut file, old } = PageDraft::of(path)?;
+    let written = fs::metadata(&old)
+        .and_then(|metadata| file.set_permissions(metadata.permissions()))
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&path, &old));
     if written.is_err() {
-        // There may be none; the first error is the one to tell.
-        let _ = fs::remove_file(&new);
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&path);
     }
     written
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn page(text: &str) -> MarkedPage {
@@ -129,6 +155,8 @@ mod tests {
         assert!(error.starts_with("page.md: the page ") && error.ends_with(lines), "{error}");
         let twice = page(&before.text.repeat(2));
         assert!(twice.with("lan", "").unwrap_err().to_string().ends_with("twice"));
+        let unended = page(&format!("<!-- lan -->\nkept\n{}", before.text));
+        assert!(unended.with("lan", "").unwrap_err().to_string().ends_with("twice"));
         assert_eq!(page(&format!("{}<!-- wan -->\n<!-- x -->\n", before.text)).names(), ["lan"]);
     }
 
@@ -138,10 +166,17 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         let [file, link] = ["page.md", "link.md"].map(|name| dir.join(name));
         fs::write(&file, "<!-- a -->\n<!-- end of a -->\n").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o604)).unwrap();
         std::os::unix::fs::symlink("page.md", &link).unwrap();
-        MarkedPage::read(&link).unwrap().put("a", "new").unwrap();
+        let page = MarkedPage::read(&link).unwrap();
+        page.check("a").unwrap();
+        let nowhere = MarkedPage { path: dir.join("absent/page.md"), ..page.clone() };
+        assert!(matches!(nowhere.check("a"), Err(MarkedPageError::Write(..))));
+        assert!(page.check("b").is_err());
+        page.put("a", "new").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "<!-- a -->\n\nnew\n\n<!-- end of a -->\n");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o604);
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 2, "nothing else is left");
         fs::remove_dir_all(&dir).unwrap();
     }

@@ -129,11 +129,11 @@ fn run(args: &RunArgs) -> Result<u8> {
     if let Some(directory) = &args.svg {
         draw(directory, &plan.name, &outcomes)?;
     }
+    print(&text(&plan, &results))?;
     if let Some((page, tables)) = args.into.as_ref().zip(plan.page(&outcomes)) {
         // Read again: others may have changed it while this ran.
         MarkedPage::read(page)?.put(&plan.name, &tables)?;
     }
-    print(&text(&plan, &results))?;
     let is_reached = results.targets.iter().all(|target| target.is_reached);
     Ok(if is_reached { 0 } else { MISSED })
 }
@@ -156,8 +156,7 @@ fn check_outputs(args: &RunArgs) -> Result<()> {
 fn check_page(args: &RunArgs, plan: &SimPlan) -> Result<()> {
     let Some(page) = &args.into else { return Ok(()) };
     ensure!(plan.page_tables().next().is_some(), "{}: no [[table]] is for a page", args.plan);
-    MarkedPage::read(page)?.content(&plan.name)?;
-    Ok(())
+    Ok(MarkedPage::read(page)?.check(&plan.name)?)
 }
 
 /// All that came out of a plan.

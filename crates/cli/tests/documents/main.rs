@@ -4,6 +4,7 @@ mod commands;
 mod environment;
 mod first_program;
 mod messages;
+mod simulator;
 mod summary;
 
 use std::fs;
