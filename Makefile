@@ -133,7 +133,7 @@ soak-paths: ## weave is safe on 10,000 random paths, in the simulator (PATHS=N, 
 soak-targets: ## What Shuttle was designed for, in the simulator (17 minutes)
 	$(CARGO) test --release --locked -p weft-sim --test targets -- --ignored --nocapture
 
-soak-simulator: ## docs/simulator.md has what the scenarios give (SCENARIOS="loss ecn")
+soak-simulator: ## docs/simulator.md has what the scenarios give (40 minutes; SCENARIOS="loss ecn")
 	SCENARIOS="$(SCENARIOS)" $(CARGO) test --release --locked -p weft-sim --test page -- \
 	    --ignored --nocapture
 

@@ -59,6 +59,11 @@ pub struct LoanLine {
 }
 
 impl LoanLine {
+    #[cfg(test)]
+    pub fn mark(&self) -> u64 {
+        self.mark.load(Ordering::SeqCst)
+    }
+
     /// What the reader makes of it.
     pub fn answer(&self) -> Loan {
         match self.answer.load(Ordering::Acquire) {

@@ -2,6 +2,7 @@
 //! the kernel treats as it would two.
 #![allow(unsafe_code)]
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 use std::{hint, thread};
 
@@ -175,6 +176,15 @@ fn nothing_is_read_once_the_loan_is_over() {
         });
         assert!(!target.memory.contains(&2), "after {delay}");
     }
+}
+
+#[test]
+fn a_reader_that_never_ends_does_not_keep_the_loan() {
+    let Some(Lending { mut here, there, mut queue }) = lending() else { return };
+    assert_eq!(send(&mut here, &bytes(LENT_MIN_BYTES)), Pushed::Lent);
+    there.page(there.back).reads.0.store(1, Ordering::SeqCst);
+    queue.reset();
+    assert_eq!(there.page(there.back).loan.mark(), 0);
 }
 
 #[test]
