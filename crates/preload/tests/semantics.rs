@@ -111,6 +111,14 @@ fn a_thread_that_often_sleeps_for_events_is_woken_and_interrupted_as_any() {
 }
 
 #[test]
+fn a_message_without_a_receive_waits_alone_by_the_network_too() {
+    let (_dir, program) = build("network", "receiver_not_ready", &["-libverbs"]);
+    for device in DEVICES {
+        succeed(preloaded(&program).arg(device).env("WEFT_LANE", "off"));
+    }
+}
+
+#[test]
 fn whoever_makes_progress_requests_complete() {
     for (program, mode) in ["completion_order", "fence", "send_queue_slots"]
         .into_iter()

@@ -365,7 +365,8 @@ impl LaneTraffic {
             return Ok(Some(0));
         }
         if flow == LaneFlow::Requests && self.is_told {
-            if !qp.has_recv() && !qp.kind().is_xrc() {
+            // What is lent by a peer that has ended is over without a receive too.
+            if !qp.has_recv() && !qp.kind().is_xrc() && !lane.is_ended() {
                 arrivals.held = true;
                 return Ok(None);
             }
