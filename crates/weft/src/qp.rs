@@ -295,9 +295,8 @@ impl QueuePair {
     }
 
     /// Sends `slices` to a receive of the peer. If none is posted there, a reliable connection of
-    /// [`DeviceKind::Roce`](crate::DeviceKind::Roce) waits for one without end. One of
-    /// [`DeviceKind::Iwarp`](crate::DeviceKind::Iwarp) waits for 1 s; then the peer ends it, and
-    /// what is posted fails. Unreliable services drop the message.
+    /// [`DeviceKind::Roce`] waits for one without end. One of [`DeviceKind::Iwarp`] waits for 1 s;
+    /// then the peer ends it, and what is posted fails. Unreliable services drop the message.
     ///
     /// # Errors
     /// As [`QueuePair::post`].

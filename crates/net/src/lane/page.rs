@@ -60,7 +60,7 @@ pub struct DirectionPage {
     pub not_ready: Line<AtomicU64>,
     /// The writer's memory that the reader may read.
     pub loan: LoanLine,
-    /// 1 while the reader reads there; see [`super::loan::LentQueue`].
+    /// 1 while the reader reads there; see [`super::loan`].
     pub reads: Line<AtomicU32>,
 }
 
