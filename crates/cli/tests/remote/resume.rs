@@ -92,7 +92,7 @@ fn the_same_command_goes_on_after_an_interrupt_of_all_processes_here() {
     let Some(host) = FarHost::start("cp-interrupted") else { return };
     host.dir.write("from", noise(7, SIZE));
     let mut command = host.weft("cp");
-    command.args(["-q", "--limit", "80mbit", "from", &host.far("to")]);
+    command.args(["-q", "--limit", "40mbit", "from", &host.far("to")]);
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     wait_for_progress(&host, &mut child, None);
     // `timeout` leads a group of its own.
