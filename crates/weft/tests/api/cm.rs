@@ -206,7 +206,7 @@ fn nobody_is_looked_for_at_port_0() {
 }
 
 #[test]
-fn a_peer_that_has_given_up_is_unreachable_to_who_accepts() {
+fn a_peer_that_has_given_up_is_no_error_of_the_system_to_who_accepts() {
     for kind in BOTH {
         let listener = listen(kind);
         let near = Side::new(kind);
@@ -224,6 +224,8 @@ fn a_peer_that_has_given_up_is_unreachable_to_who_accepts() {
         };
         drop(attempt);
         let outcome = incoming.accept(&Side::new(kind).qp, b"");
-        assert!(matches!(outcome, Err(Error::Unreachable { .. })), "{kind:?}: {outcome:?}");
+        // It may have left before this host answers, or just after.
+        let is_told = matches!(outcome, Err(Error::Unreachable { .. } | Error::Rejected { .. }));
+        assert!(is_told, "{kind:?}: {outcome:?}");
     }
 }
