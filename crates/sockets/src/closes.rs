@@ -33,7 +33,7 @@ struct InheritedListener {
 
 impl InheritedListener {
     fn at(fd: c_int) -> Option<Self> {
-        let (listeners, is_own) = Registry::nearest_listeners().filter(|_| !is_foreign())?;
+        let (listeners, is_own) = Registry::inherited_offers().filter(|_| !is_foreign())?;
         let socket = sys::inode(fd)?;
         listeners.has_inherited(is_own, socket).then_some(Self { listeners, is_own, socket })
     }
@@ -81,7 +81,7 @@ fn handle_many_closed() {
     if is_foreign() {
         return;
     }
-    if let Some((listeners, is_own)) = Registry::nearest_listeners() {
+    if let Some((listeners, is_own)) = Registry::inherited_offers() {
         keeping_errno(|| listeners.leave_inherited(is_own, |socket| sys::find(socket).is_empty()));
     }
     let listeners = own_listeners().filter(|_| Registry::is_own());

@@ -35,11 +35,10 @@ impl<T> PerProcess<T> {
         self.slots[self.generation()].get()
     }
 
-    /// The value of this process, or of its parent if it has none.
-    pub fn nearest(&self) -> Option<&T> {
-        let generation = self.generation();
-        let parent = || self.slots[generation.checked_sub(1)?].get();
-        self.slots[generation].get().or_else(parent)
+    /// The value of this process, and `true`, or of its last ancestor that had one.
+    pub fn nearest(&self) -> Option<(&T, bool)> {
+        let parent = || self.slots[self.generation().checked_sub(1)?].get();
+        self.current().map(|own| (own, true)).or_else(|| Some((parent()?, false)))
     }
 
     /// The value of this process. The first call makes it, from that of the parent if that had
@@ -80,9 +79,9 @@ mod tests {
         assert_eq!(VALUES.get_or_init(|parent| parent.map_or(1, |value| value + 1)), &1);
         assert_eq!(VALUES.get_or_init(|_| 9), &1);
         VALUES.enter_child();
-        assert_eq!((VALUES.current(), VALUES.nearest()), (None, Some(&1)));
+        assert_eq!((VALUES.current(), VALUES.nearest()), (None, Some((&1, false))));
         assert_eq!(VALUES.get_or_init(|parent| parent.map_or(1, |value| value + 1)), &2);
-        assert_eq!(VALUES.nearest(), Some(&2));
+        assert_eq!(VALUES.nearest(), Some((&2, true)));
     }
 
     #[test]

@@ -428,6 +428,11 @@ impl ListenerTable {
         pairs.filter(|(socket, _)| is_over(**socket)).for_each(leave);
     }
 
+    /// Whether there may be such offers, without a look at any.
+    pub fn may_have_inherited(&self, is_own: bool) -> bool {
+        !self.inherited.is_empty() || !is_own && !self.is_empty()
+    }
+
     /// Whether there may be such offers for `socket`.
     pub fn has_inherited(&self, is_own: bool, socket: Inode) -> bool {
         let is_served = || self.by_socket.try_lock().is_some_and(|all| all.contains_key(&socket));

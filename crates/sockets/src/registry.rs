@@ -120,12 +120,16 @@ impl Registry {
         Self::current().is_some_and(|registry| registry.owner != std::process::id())
     }
 
-    /// The listeners of this process, which is no child of `vfork`, and whether they are its own:
-    /// else they are those of the last ancestor that had any.
-    pub fn nearest_listeners() -> Option<(&'static ListenerTable, bool)> {
+    /// The table that names the offers which this process has from a parent, and whether it is its
+    /// own: else it is that of the last ancestor which had one. `None` if there are no offers, and
+    /// in a child of `vfork`.
+    pub fn inherited_offers() -> Option<(&'static ListenerTable, bool)> {
         forks::notice();
-        let nearest = REGISTRIES.nearest().filter(|_| !borrowed::is_guest())?;
-        Some((&nearest.listeners, nearest.owner == std::process::id()))
+        let (nearest, is_own) = REGISTRIES.nearest()?;
+        let listeners = &nearest.listeners;
+        // Asked first: few have any, and every `close` comes here.
+        let may_be = listeners.may_have_inherited(is_own) && !borrowed::is_guest();
+        may_be.then_some((listeners, is_own))
     }
 
     /// The environment that connections and listeners share.
