@@ -16,16 +16,15 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use weft_os::clock;
 use weft_session::OUTLIVES_MAX;
 
 use super::{ALL_MODE_BITS, EntryPlace, is_same};
 use crate::rel_path::escape;
 
-/// How long another copy that writes the same file may take to end, in steps of [`LOCK_PAUSE`]: one
-/// that was killed here lives on there for as long as it takes to notice.
-const LOCK_TRIES: u128 =
-    (OUTLIVES_MAX.as_millis() + LOCK_MARGIN.as_millis()) / LOCK_PAUSE.as_millis();
-const LOCK_MARGIN: Duration = Duration::from_secs(4);
+/// How long another copy that writes the same file may take to end, and how often that is looked
+/// at: the far end of one that was killed needs [`OUTLIVES_MAX`] to notice.
+const LOCK_LIMIT: Duration = OUTLIVES_MAX.saturating_mul(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// Permissions of others to write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -59,13 +58,14 @@ impl EntryPlace {
     /// # Errors
     /// It cannot be opened or replaced, or another copy goes on writing it.
     pub fn open_partial(&self, used: PartialUse) -> io::Result<File> {
-        for _ in 0..LOCK_TRIES {
+        let until = clock::now() + LOCK_LIMIT;
+        loop {
             match self.take_partial(used)? {
                 Some(file) => return Ok(file),
-                None => std::thread::park_timeout(LOCK_PAUSE),
+                None if clock::now() < until => std::thread::park_timeout(LOCK_PAUSE),
+                None => return Err(io::Error::other("another copy is writing it")),
             }
         }
-        Err(io::Error::other("another copy is writing it"))
     }
 
     /// Opens a file there that a copy has kept, to read it.
