@@ -7,7 +7,8 @@
 //! placed in order, and the peer counts what it has placed: that is the acknowledgement.
 //!
 //! Invariant: a segment is taken from a flow once, after it was placed. What waits for a receive
-//! stays in the memory, which holds the sender back when it is full.
+//! stays in the memory, which holds the sender back when it is full, until it is claimed here to be
+//! placed, or withdrawn by its sender, which fails it then: one of the two.
 //!
 //! A payload of [`LENT_MIN_BYTES`] and more need not go through the memory: the sender lends it,
 //! and the receiver copies it from the sender's process to its place ([`Pushed::Lent`]). It is

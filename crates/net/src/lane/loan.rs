@@ -141,17 +141,20 @@ impl QueueLoan for LentQueue {
         let page = self.place.page();
         // The reader does the same in the reverse order: one of the two sees the other.
         page.loan.mark.store(0, Ordering::SeqCst);
-        let reads = || page.reads.0.load(Ordering::SeqCst) != 0;
-        let until = clock::now() + READER_LIMIT;
-        for look in 1_u32.. {
-            if !reads() || clock::now() >= until {
-                break;
-            }
-            if look < READER_LOOKS {
-                hint::spin_loop()
-            } else {
-                weft_os::sys::pause(READER_INTERVAL)
-            }
+        await_reader(page);
+    }
+}
+
+/// Waits until the reader is in no payload, [`READER_LIMIT`] at most.
+fn await_reader(page: &DirectionPage) {
+    let until = clock::now() + READER_LIMIT;
+    let mut looks = 0;
+    while page.reads.0.load(Ordering::SeqCst) != 0 && clock::now() < until {
+        looks += 1;
+        if looks < READER_LOOKS {
+            hint::spin_loop();
+        } else {
+            weft_os::sys::pause(READER_INTERVAL);
         }
     }
 }
